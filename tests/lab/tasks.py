@@ -1,0 +1,53 @@
+"""`invoke lab.up`, `lab.status`, `lab.test`, `lab.down`: the lab fleet of this checkout."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import invoke
+
+from tests.lab import fleet
+from wattherd import units
+from wattherd.tasks.flags import Common, command
+
+_FLAGS = ("verbose", "json")
+
+
+@command(_FLAGS, help={"nodes": "how many nodes: titan, atlas, orin, then node-04 …"})
+def up(common: Common, *, nodes: int = 3) -> int:
+    """Boot real Debian nodes on this machine (as root): systemd, sshd, a bridge of their own."""
+    return _show(common, fleet.up(nodes, common.screen.say))
+
+
+@command(_FLAGS)
+def status(common: Common) -> int:
+    """Which nodes are up, at which address."""
+    return _show(common, fleet.status())
+
+
+@command(_FLAGS)
+def down(common: Common) -> int:
+    """Switch the nodes off and leave nothing behind but caches."""
+    return _show(common, fleet.down(common.screen.say))
+
+
+@command(("verbose",), help={"k": "only tests whose name matches"})
+def test(common: Common, *, k: str = "") -> int:
+    """Run the lab tests (as root)."""
+    chosen = ["-k", k] if k else []
+    return subprocess.run([sys.executable, "-m", "pytest", "-m", "lab", *chosen], cwd=common.root, check=False).returncode
+
+
+def _show(common: Common, found: fleet.Status) -> int:
+    if common.screen.as_json:
+        common.screen.document(dataclasses.asdict(found))
+    rows = [(node.name, node.address, node.state, str(node.pid or "")) for node in found.nodes]
+    if rows:
+        common.screen.table(("node", "address", "state", "pid"), rows)
+    common.screen.say(f"{units.plural(len(rows), 'node')} in {units.duration(found.seconds)}", "dim")
+    return 0
+
+
+namespace = invoke.Collection(up, status, down, test)

@@ -1,0 +1,1 @@
+"""Wattherd: a herd of llamas, metered in watts."""

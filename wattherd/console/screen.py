@@ -1,0 +1,197 @@
+"""The two ways out: people's words (stdout, or stderr under --json) and one JSON document on stdout.
+
+A Screen is a Watch: on a terminal it keeps a live line per host, elsewhere it prints what changed, failed or was noted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import rich.console
+import rich.live
+import rich.markup
+import rich.table
+
+from wattherd import errors, fleet, units
+
+_STYLES = {"ok": "green", "changed": "yellow", "would_change": "yellow", "failed": "red", "unreachable": "red", "skipped": "cyan"}
+#: Long work on something that is no terminal (a log, CI) says where it is this often.
+_LOG_EVERY_S = 15.0
+
+
+class Screen:
+    """`as_json` moves all words to stderr; `verbose` also prints what was found in order."""
+
+    def __init__(self, *, as_json: bool = False, verbose: bool = False) -> None:
+        self.as_json = as_json
+        self.verbose = verbose
+        self.out = rich.console.Console(stderr=as_json, highlight=False, soft_wrap=True)
+        self._live: rich.live.Live | None = None
+        self._rows: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._logged_s: dict[str, float] = {}
+
+    # -- words
+
+    def say(self, words: str, style: str = "") -> None:
+        with self._lock:
+            self.out.print(rich.markup.escape(words), style=style)
+
+    def document(self, value: object) -> None:
+        """The one JSON document of a --json run."""
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def problem(self, problem: errors.Problem, host: str = "") -> None:
+        """Three lines: where, what, and what to do next."""
+        where = "  ".join(part for part in (host, str(problem.context.get("resource", ""))) if part)
+        with self._lock:
+            self.out.print(f"[red]{rich.markup.escape(where) or 'error'}[/red]  [dim]{rich.markup.escape(problem.code)}[/dim]")
+            for line in problem.message.splitlines():
+                self.out.print(f"  {rich.markup.escape(line)}")
+            if problem.hint:
+                self.out.print(f"  [bold]-> {rich.markup.escape(problem.hint)}[/bold]")
+            if self.verbose and "trace" in problem.context:
+                self.out.print(f"[dim]{rich.markup.escape(str(problem.context['trace']))}[/dim]")
+
+    def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+        drawn = rich.table.Table(box=None, pad_edge=False, header_style="bold")
+        for index, title in enumerate(titles):
+            drawn.add_column(title, justify="right" if index in right else "left", overflow="fold")
+        for row in rows:
+            drawn.add_row(*(rich.markup.escape(cell) for cell in row))
+        with self._lock:
+            self.out.print(drawn)
+
+    # -- a Watch
+
+    def phase(self, words: str, hosts: Sequence[str]) -> None:
+        if not hosts:
+            return
+        with self._lock:
+            names = ", ".join(hosts) if len(hosts) <= 4 else f"{', '.join(hosts[:3])} and {len(hosts) - 3} more"
+            self.out.print(f"[bold]{rich.markup.escape(words)}[/bold] [dim]{rich.markup.escape(names)}[/dim]")
+
+    def event(self, host: str, message: Mapping[str, Any]) -> None:
+        kind = str(message.get("event"))
+        name = str(message.get("id", ""))
+        if kind == "progress":
+            self._progress(
+                host,
+                f"{name}  {message.get('words', '')}",
+                float(message.get("done", 0)),
+                float(message.get("total", 0)),
+                str(message.get("unit", "")),
+            )
+            return
+        if kind == "start":
+            self._row(host, name)
+            return
+        if kind == "note":
+            self._line(host, "note", str(message.get("words", "")))
+        elif kind == "failed":
+            problem = message.get("problem")
+            told = errors.Problem.from_dict(problem if isinstance(problem, dict) else {})
+            told.context.setdefault("resource", name)
+            self.problem(told, host)
+        elif kind in ("changed", "would_change"):
+            self._line(host, kind, f"{name}  {_what(message)}")
+            self._diff(str(message.get("diff", "")))
+        elif kind == "skipped":
+            self._line(host, kind, f"{name}  {message.get('reason', '')}")
+        elif kind == "ok" and self.verbose:
+            self._line(host, kind, name)
+
+    def moved(self, host: str, what: str, done_bytes: int, total_bytes: int) -> None:
+        self._progress(host or "controller", what, float(done_bytes), float(total_bytes), "bytes")
+
+    def warn(self, words: str) -> None:
+        self.say(f"warning: {words}", "yellow")
+
+    def done(self, host: str, outcome: fleet.Outcome) -> None:
+        self._row(host, "")
+        if outcome.problem is not None and "resource" not in outcome.problem.context:
+            self.problem(outcome.problem, host)
+
+    # -- the live part
+
+    def __enter__(self) -> Self:
+        if self.out.is_terminal:
+            self._live = rich.live.Live(console=self.out, transient=True, refresh_per_second=8, get_renderable=self._render)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _render(self) -> rich.table.Table:
+        drawn = rich.table.Table.grid(padding=(0, 2))
+        with self._lock:
+            rows = list(self._rows.items())
+        for host, words in rows[: max(3, self.out.size.height - 4)]:
+            drawn.add_row(f"[bold]{rich.markup.escape(host)}[/bold]", rich.markup.escape(words))
+        return drawn
+
+    def _row(self, host: str, words: str) -> None:
+        with self._lock:
+            if words:
+                self._rows[host] = words
+            else:
+                self._rows.pop(host, None)
+
+    def _progress(self, host: str, words: str, done: float, total: float, unit: str) -> None:
+        text = f"{words}  {_amount(done, total, unit)}".rstrip()
+        self._row(host, text)
+        if total and done >= total and unit == "bytes":
+            self._row(host, "")
+        if self._live is None:
+            now_s = time.monotonic()
+            with self._lock:
+                due = now_s - self._logged_s.get(host, now_s - _LOG_EVERY_S + 2) >= _LOG_EVERY_S
+                if host not in self._logged_s or due:
+                    self._logged_s[host] = now_s
+            if due:
+                self._line(host, "...", text)
+
+    def _line(self, host: str, kind: str, words: str) -> None:
+        style = _STYLES.get(kind, "dim")
+        shown = "would change" if kind == "would_change" else kind
+        with self._lock:
+            self.out.print(f"{rich.markup.escape(host):<10} [{style}]{shown:<12}[/{style}] {rich.markup.escape(words)}")
+
+    def _diff(self, text: str) -> None:
+        with self._lock:
+            for line in text.splitlines():
+                style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
+                self.out.print(rich.markup.escape(line), style=style)
+
+
+def _what(message: Mapping[str, Any]) -> str:
+    """`create`, or the keys that differ with their old and new values where those are short."""
+    action = str(message.get("action", ""))
+    delta = message.get("delta")
+    if action != "fix" or not isinstance(delta, dict):
+        return action
+    parts = []
+    for key, pair in delta.items():
+        was, wanted = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        short = all(len(str(value)) <= 24 for value in (was, wanted))
+        parts.append(f"{key}: {was} -> {wanted}" if short else key)
+    return ", ".join(parts)
+
+
+def _amount(done: float, total: float, unit: str) -> str:
+    if unit == "bytes":
+        return f"{units.size(done)} of {units.size(total)}" if total else units.size(done)
+    if unit == "s":
+        return f"{units.duration(done)} of at most {units.duration(total)}" if total else units.duration(done)
+    if total:
+        return f"{done:.0f} of {total:.0f} {unit}".rstrip()
+    return f"{done:.0f} {unit}".rstrip() if done else ""

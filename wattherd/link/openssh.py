@@ -1,0 +1,168 @@
+"""The bulk way: the ssh program with a configuration of our own, for bytes that are too many for SSH in Python.
+
+Owns that configuration: key, known hosts and time limit stand in it for every machine of the route, so that a jump host inherits nothing
+by accident and asks nothing. Logs in with the keys that the control session found to work.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from wattherd import errors
+from wattherd.link import algorithms, certificates, keys, noise, process, route, transport
+
+_TARGET = "wattherd-target"
+_FAILED = 255
+_ALIVE_S = 15
+_ALIVE_TRIES = 4
+_COMMON = f"""\
+Host *
+  BatchMode yes
+  StrictHostKeyChecking yes
+  UpdateHostKeys no
+  VerifyHostKeyDNS no
+  PreferredAuthentications publickey
+  IdentitiesOnly yes
+  NumberOfPasswordPrompts 0
+  ControlMaster no
+  ControlPath none
+  ForwardAgent no
+  ForwardX11 no
+  ClearAllForwardings yes
+  PermitLocalCommand no
+  RequestTTY no
+  EscapeChar none
+  Compression no
+  LogLevel ERROR
+  ServerAliveInterval {_ALIVE_S}
+  ServerAliveCountMax {_ALIVE_TRIES}
+"""
+
+#: What ssh says and what it means, the telling lines first. A changed key is also "not verified".
+_MEANINGS = (
+    (r"REVOKED HOST KEY", "host-key-revoked"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "host-key-changed"),
+    (r"Host key verification failed|No \S+ host key is known", "host-key-unknown"),
+    (r"Permission denied|Too many authentication failures", "auth-failed"),
+    (r"stdio forwarding failed|administratively prohibited|open failed", "jump-failed"),
+    (r"not responding|Connection reset|Broken pipe|closed by remote host|Connection to \S+ closed", "stream-cut"),
+    (r"[Cc]onnection timed out|Operation timed out|timed out during banner", "connect-timeout"),
+    (r"Could not resolve|Connection refused|No route to host|Network is unreachable|kex_exchange|Connection closed by", "unreachable"),
+)
+
+
+class Bulk:
+    """Starts ssh for one link. Its files live in a folder that only this user can read, until close()."""
+
+    def __init__(self, path: route.Route, logins: tuple[keys.Login, ...], project: Path, limits_s: tuple[float, ...]) -> None:
+        self._path = path
+        self._folder = Path(tempfile.mkdtemp(prefix="wattherd-ssh-"))
+        self._config = self._folder / "config"
+        self._numbers = itertools.count(1)
+        self._channels: list[process.ProcessChannel] = []
+        public = tuple(self._public_file(index, login) for index, login in enumerate(logins))
+        text = config(path, logins, public, project, limits_s, fast_aes=algorithms.has_fast_aes())
+        self._config.touch(mode=0o600)
+        self._config.write_text(text, encoding="utf-8")
+
+    def run(self, command: str) -> transport.Channel:
+        log = self._folder / f"log-{next(self._numbers)}"
+        title = self._path.title(self._path.target)
+        argv = ["ssh", "-F", str(self._config), "-E", str(log), "-T", "--", _TARGET, command]
+
+        def explain(status: int, stderr: bytes) -> errors.Problem | None:
+            # With -E, what ssh itself says stands apart from the command's stderr, so that a command may exit with 255 too.
+            said = log.read_bytes() if status == _FAILED and log.exists() else b""
+            return meaning(said, stderr, self._path, title) if said else None
+
+        try:
+            channel = process.ProcessChannel(argv, title, explain=explain)
+        except FileNotFoundError as error:
+            raise errors.Problem("ssh-config", "the program ssh is not installed here", hint="install it: apt install openssh-client") from error
+        self._channels.append(channel)
+        return channel
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _public_file(self, index: int, login: keys.Login) -> Path | None:
+        """The public half of a key that only the agent has: ssh takes it as the name of that key."""
+        if not login.agent_key:
+            return None
+        target = self._folder / f"key-{index}.pub"
+        target.write_text(f"{certificates.blob_type(login.agent_key)} {base64.b64encode(login.agent_key).decode()}\n", encoding="ascii")
+        return target
+
+
+def config(
+    path: route.Route, logins: tuple[keys.Login, ...], public: tuple[Path | None, ...], project: Path, limits_s: tuple[float, ...], *, fast_aes: bool
+) -> str:
+    """The text of the configuration file: a block for each machine, then what holds for all."""
+    blocks = []
+    for index, (hop, login, agent_file, limit_s) in enumerate(zip(path.machines, logins, public, limits_s, strict=True)):
+        name = _TARGET if hop is path.target else f"wattherd-hop-{index}"
+        lines = [f"Host {name}", *(f"  {line}" for line in _machine(path, hop, login, agent_file, project, limit_s, fast_aes=fast_aes))]
+        if index:
+            lines.append(f"  ProxyJump wattherd-hop-{index - 1}")
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join((*blocks, _COMMON))
+
+
+def meaning(said: bytes, stderr: bytes, path: route.Route, title: str) -> errors.Problem:
+    """A Problem from what ssh said. A jump host's ssh is its child and speaks on stderr."""
+    text = said.decode("utf-8", "replace") + stderr.decode("utf-8", "replace")
+    code = next((code for pattern, code in _MEANINGS if re.search(pattern, text)), "bulk-failed")
+    names = {hop: (hop.hostname, hop.host_key_alias) for hop in path.hops}
+    blamed = next((hop for hop, known in names.items() if any(name and name in text for name in known)), path.target)
+    words = noise.describe(said or stderr)
+    return errors.Problem(
+        code,
+        f"{path.title(blamed) if blamed is not path.target else title}: ssh ended with: {words}",
+        hint="the control session got through a moment ago: run again; if it stays, try ssh by hand with -v",
+        hop=blamed.label,
+    )
+
+
+def _machine(
+    path: route.Route, hop: route.Hop, login: keys.Login, agent_file: Path | None, project: Path, limit_s: float, *, fast_aes: bool
+) -> list[str]:
+    lines = [f"HostName {_word(hop.hostname)}", f"Port {hop.port}", f"User {_word(hop.user)}", f"ConnectTimeout {max(1, math.ceil(limit_s))}"]
+    lines.append(f"AddressFamily {hop.address_family}")
+    lines.append("UserKnownHostsFile " + " ".join(_word(file) for file in dict.fromkeys((*hop.known_hosts, project))))
+    lines.append("GlobalKnownHostsFile none")
+    key = agent_file or login.private_key
+    lines.append(f"IdentityFile {_word(key) if key else 'none'}")
+    lines.append(f"IdentityAgent {_word(hop.agent) if agent_file and hop.agent else 'none'}")
+    lines.append("KexAlgorithms " + ",".join(hop.kex_algorithms or algorithms.bulk_kex(path.client_kex)))
+    lines.append("Ciphers " + ",".join(hop.ciphers or algorithms.bulk_ciphers(fast_aes=fast_aes)))
+    if login.certificate:
+        lines.append(f"CertificateFile {_word(login.certificate)}")
+    if hop.host_key_alias:
+        lines.append(f"HostKeyAlias {_word(hop.host_key_alias)}")
+    if hop.host_key_algorithms:
+        lines.append("HostKeyAlgorithms " + ",".join(hop.host_key_algorithms))
+    if hop.revoked_keys:
+        lines.append(f"RevokedHostKeys {_word(hop.revoked_keys)}")
+    if hop.proxy_command:
+        lines.append("ProxyCommand " + _checked(hop.proxy_command).replace("%", "%%"))
+    return lines
+
+
+def _word(value: str | Path) -> str:
+    """One quoted word of ssh_config: percent tokens stand for themselves, and nothing ends the line."""
+    text = _checked(str(value)).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _checked(text: str) -> str:
+    if not text.isprintable() or "${" in text:
+        raise errors.Problem("ssh-config", f"{noise.plain(text)!r} cannot stand in an ssh configuration", hint="rename that file, or correct that value")
+    return text

@@ -1,0 +1,256 @@
+"""Brings a node to its manifest: observe, preflight, fix in order, read again, remove what is no longer wanted.
+
+One pass serves check and apply; a check never calls `fix` or `remove`. Knows nothing of SSH: events leave through `emit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from wattherd import errors, resources
+from wattherd import machine as machines
+from wattherd.node import generations
+from wattherd.resources import base
+from wattherd.wire import event, facts, manifest
+
+Emit = Callable[[Mapping[str, Any]], None]
+_DIFF_LIMIT_CHARS = 64 * 1024
+#: Facts of a run's own making, not of the resource: a key in `skip` is compared but never printed with its value.
+_FIRST_TO_GO = ("unit",)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation."""
+
+    wanted: manifest.Manifest
+    body: bytes
+    check: bool = False
+    diff: bool = False
+    only: Optional[FrozenSet[str]] = None
+
+
+@dataclass
+class Tally:
+    """Counts for the recap; `failed_ids` says where the run stopped."""
+
+    counts: Dict[str, int] = field(default_factory=lambda: {"ok": 0, "changed": 0, "failed": 0, "skipped": 0})
+    generation: Optional[facts.Generation] = None
+
+    def add(self, name: str) -> None:
+        self.counts[name] += 1
+
+
+class Run:
+    """One convergence. Lives for one call of `converge`; holds what the steps share."""
+
+    def __init__(self, machine: machines.Machine, job: Job, emit: Emit) -> None:
+        self.machine = machine
+        self.job = job
+        self.emit = emit
+        self.tally = Tally()
+        self.owned = generations.Owned.load(machine)
+        self.touched = False
+        entries = [entry for entry in job.wanted.resources if job.only is None or entry.id in job.only]
+        self.items: List[Tuple[manifest.Entry, base.Resource]] = [(entry, resources.decode(entry)) for entry in entries]
+        self.states = self._observe([resource for _, resource in self.items])
+
+    def converge(self) -> Tally:
+        leaving = self._leaving()
+        if not self._preflight(leaving):
+            return self.tally
+        early = [entry for entry in leaving if entry.type in _FIRST_TO_GO]
+        late = [entry for entry in leaving if entry.type not in _FIRST_TO_GO]
+        if self._remove_all(early) and self._fix_all() and self._remove_all(late) and not self.job.check:
+            self._settle()
+        self.machine.keep_digests()
+        return self.tally
+
+    # -- looking
+
+    def _observe(self, wanted: Sequence[base.Resource]) -> Dict[str, Optional[base.State]]:
+        """One look per type. A type that cannot look (a conflict on one path) is asked again one by one, in its turn."""
+        found: Dict[str, Optional[base.State]] = {}
+        for kind in resources.TYPES:
+            batch = [one for one in wanted if type(one) is kind]
+            if batch:
+                try:
+                    found.update(kind.observe(self.machine, batch))
+                except (errors.Problem, OSError):
+                    continue
+        return found
+
+    def _state(self, resource: base.Resource) -> Optional[base.State]:
+        """The observed state while nothing was touched; afterwards a fresh one, since earlier fixes may have moved it."""
+        if not self.touched and resource.id in self.states:
+            return self.states[resource.id]
+        return resource.actual(self.machine)
+
+    def _preflight(self, leaving: Sequence[manifest.Entry]) -> bool:
+        """Everything that can be known to fail is said before anything is touched."""
+        problems: List[Tuple[base.Resource, errors.Problem]] = []
+        port_may_free = any(entry.type == "unit" for entry in leaving)
+        for _, resource in self.items:
+            try:
+                state = self._state(resource)
+                if base.delta(resource.wanted(), state):
+                    resource.preflight(self.machine, state)
+            except errors.Problem as problem:
+                if not (problem.code == "port-in-use" and port_may_free):
+                    problems.append((resource, problem))
+            except OSError as error:
+                problems.append((resource, _from_os(error)))
+        for resource, problem in problems:
+            self.tally.add("failed")
+            self.emit(event.failed(resource.id, problem))
+        if problems:
+            self.tally.counts["skipped"] += len(self.items) - len(problems)
+        return not problems
+
+    # -- fixing
+
+    def _fix_all(self) -> bool:
+        for index, (entry, resource) in enumerate(self.items):
+            if not self._guarded(resource.id, lambda e=entry, r=resource: self._one(e, r)):  # type: ignore[misc]
+                self.tally.counts["skipped"] += len(self.items) - index - 1
+                return False
+        return True
+
+    def _one(self, entry: manifest.Entry, resource: base.Resource) -> None:
+        state = self._state(resource)
+        difference = base.delta(resource.wanted(), state)
+        if not difference:
+            self.owned.manage(entry, absent=False)
+            self.tally.add("ok")
+            self.emit(event.ok(resource.id))
+            return
+        action = "create" if state is None else "fix"
+        shown = self._diff(resource)
+        if not self.job.check:
+            self._fix(entry, resource, difference, absent=state is None)
+        self.tally.add("changed")
+        self.emit(event.changed(resource.id, action, difference, check=self.job.check, diff=shown))
+
+    def _fix(self, entry: manifest.Entry, resource: base.Resource, difference: base.Delta, *, absent: bool) -> None:
+        self.emit(event.start(resource.id))
+        self._touch(resource.id)
+        self.owned.manage(entry, absent=absent)
+        self.owned.save()
+        resource.fix(self.machine, difference, self._teller(resource.id))
+        left = base.delta(resource.wanted(), resource.actual(self.machine))
+        if left:
+            key, (was, wanted) = next(iter(left.items()))
+            raise errors.Problem(
+                "resource-failed", f"{key} is still {was!r} after it was set to {wanted!r}", hint="something else on this node sets it back"
+            )
+
+    def _diff(self, resource: base.Resource) -> str:
+        if not self.job.diff:
+            return ""
+        import difflib
+
+        old, new = resource.texts(self.machine)
+        lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"{resource.id} (now)", f"{resource.id} (wanted)")
+        return "".join(line if line.endswith("\n") else line + "\n" for line in lines)[:_DIFF_LIMIT_CHARS]
+
+    def _touch(self, resource_id: str) -> None:
+        self.touched = True
+        generations.begin(self.machine, "apply", resource_id)
+
+    def _teller(self, resource_id: str) -> base.Tell:
+        def tell(words: str, done: float = 0, total: float = 0, unit: str = "") -> None:
+            self.emit(event.progress(resource_id, words, done, total, unit))
+
+        return tell
+
+    def _guarded(self, resource_id: str, work: Callable[[], None]) -> bool:
+        """Run one step; whatever goes wrong becomes that resource's `failed` event, and the run stops there."""
+        try:
+            work()
+        except errors.Problem as problem:
+            self._fail(resource_id, problem)
+            return False
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._fail(resource_id, _from_os(error))
+            return False
+        return True
+
+    def _fail(self, resource_id: str, problem: errors.Problem) -> None:
+        self.tally.add("failed")
+        self.emit(event.failed(resource_id, problem))
+
+    # -- removing
+
+    def _leaving(self) -> List[manifest.Entry]:
+        """Owned entries that the manifest no longer wants, last first."""
+        if self.job.only is not None:
+            return []
+        wanted = {entry.id for entry in self.job.wanted.resources}
+        return [self.owned.entry(entry_id) for entry_id in reversed(list(self.owned.rows)) if entry_id not in wanted]
+
+    def _remove_all(self, leaving: Sequence[manifest.Entry]) -> bool:
+        return all(self._guarded(entry.id, lambda e=entry: self._remove(e)) for entry in leaving)  # type: ignore[misc]
+
+    def _remove(self, entry: manifest.Entry) -> None:
+        resource = resources.decode(entry)
+        if not self.owned.created(entry.id):
+            self._forget(entry.id)
+            self.tally.add("skipped")
+            self.emit(event.skipped(entry.id, "no longer wanted; it was there before Wattherd, so it stays"))
+            return
+        state = resource.actual(self.machine)
+        if state is None:
+            self._forget(entry.id)
+            return
+        if self.job.check:
+            self._removed(entry.id)
+            return
+        self.emit(event.start(entry.id))
+        self._touch(entry.id)
+        resource.remove(self.machine, self._teller(entry.id))
+        if resource.actual(self.machine) is not None:
+            self.tally.add("skipped")
+            self.emit(event.skipped(entry.id, "no longer wanted, but kept (see the words above); looked at again in the next run"))
+            return
+        self._forget(entry.id)
+        self._removed(entry.id)
+
+    def _removed(self, entry_id: str) -> None:
+        self.tally.add("changed")
+        self.emit(event.changed(entry_id, "remove", {}, check=self.job.check))
+
+    def _forget(self, entry_id: str) -> None:
+        if not self.job.check:
+            self.owned.forget(entry_id)
+
+    # -- the end
+
+    def _settle(self) -> None:
+        """The run went through: remember the order, the generation, and that nothing is under way."""
+        if self.job.only is None:
+            order = [entry.id for entry in self.job.wanted.resources]
+            kept = [entry_id for entry_id in self.owned.rows if entry_id not in set(order)]
+            self.owned.rows = {entry_id: self.owned.rows[entry_id] for entry_id in kept + order}
+        self.owned.save()
+        if self.job.only is None:
+            self.tally.generation = generations.keep(self.machine, self.job.body)
+        generations.finish(self.machine)
+
+
+def _from_os(error: OSError) -> errors.Problem:
+    return errors.Problem(
+        "permission" if isinstance(error, PermissionError) else "internal",
+        f"{error.strerror or error}: {error.filename or ''}".rstrip(": "),
+    )
+
+
+def needs(machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None) -> Dict[str, int]:
+    """Digests and sizes that the store lacks for this manifest."""
+    found: Dict[str, int] = {}
+    for entry in wanted.resources:
+        if only is None or entry.id in only:
+            found.update(resources.decode(entry).needs(machine))
+    return found

@@ -1,0 +1,213 @@
+"""The node's side of one session: `hello`, then one verb after another until the stream ends.
+
+Owns the heartbeat, the node's lock and the mapping of verbs to work. The controller's words are checked like any other
+input. docs/protocol.md is the normative text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
+
+from wattherd import errors, store
+from wattherd import machine as machines
+from wattherd.node import converge, generations, probe
+from wattherd.wire import event, facts, fields, frame, manifest
+
+LOCK = "/run/wattherd.lock"
+HEARTBEAT_S = 5.0
+#: A controller that was killed is noticed at the next heartbeat; its successor waits a little longer than that.
+LOCK_WAIT_S = 20.0
+_MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class Session:
+    def __init__(self, machine: machines.Machine, source: IO[bytes], sink: IO[bytes]) -> None:
+        self.machine = machine
+        self.source = source
+        self.writer = frame.Writer(sink)
+        self.wanted: Optional[Tuple[manifest.Manifest, bytes]] = None
+        self.gone = threading.Event()
+        self.verbs: Mapping[str, Callable[[fields.Document], Mapping[str, Any]]] = {
+            "needs": self.needs,
+            "builds": self.builds,
+            "record-build": self.record_build,
+            "check": lambda order: self.converge(order, check=True),
+            "apply": lambda order: self.converge(order, check=False),
+            "history": self.history,
+            "rollback": self.rollback,
+            "ask": self.ask,
+        }
+
+    def serve(self) -> int:
+        """Exit status 0 when the controller said goodbye (closed the stream), whatever the verbs found."""
+        self.emit(event.hello(fields.plain(probe.facts_of(self.machine))))
+        with self.heartbeat():
+            while True:
+                line = frame.read_line(self.source)
+                if not line:
+                    return 0
+                self.emit(self.answer(line))
+
+    def answer(self, line: bytes) -> Mapping[str, Any]:
+        """Do one verb. Every way out is an `end` event: a stream without one is a failure by definition."""
+        try:
+            order = frame.decode(line)
+            verb = fields.text(order, "verb")
+            if verb not in self.verbs:
+                raise errors.Problem("protocol-mismatch", f"this node program knows no verb '{verb[:40]}'")
+            if "bytes" in order:
+                self.receive_manifest(fields.integer(order, "bytes"))
+            return event.end(**self.verbs[verb](order))
+        except errors.Problem as problem:
+            return event.end(problem=problem)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must come back as words, not as silence
+            import traceback
+
+            trace = traceback.format_exc(limit=8)
+            return event.end(
+                problem=errors.Problem("internal", f"{type(error).__name__}: {error}", hint="please report this", trace=trace[-1500:])
+            )
+
+    def emit(self, message: Mapping[str, Any]) -> None:
+        """Small `ok` lines gather in the buffer; everything else is seen at once."""
+        if self.gone.is_set():
+            raise BrokenPipeError
+        self.writer.send(message, flush=message.get("event") != "ok")
+
+    # -- verbs
+
+    def receive_manifest(self, count: int) -> None:
+        if not 0 < count <= _MANIFEST_LIMIT_BYTES:
+            raise errors.Problem("manifest-invalid", f"a manifest of {count} bytes was refused")
+        body = frame.read_bytes(self.source, count)
+        self.wanted = (manifest.decode(body), body)
+
+    def current(self) -> Tuple[manifest.Manifest, bytes]:
+        if self.wanted is None:
+            raise errors.Problem("protocol-mismatch", "a verb that needs a manifest came before one")
+        return self.wanted
+
+    def needs(self, order: fields.Document) -> Mapping[str, Any]:
+        missing = converge.needs(self.machine, self.current()[0], _only(order))
+        store.check_room(self.machine, missing)
+        return {"missing": missing}
+
+    def builds(self, _order: fields.Document) -> Mapping[str, Any]:
+        return {"builds": [fields.plain(built) for built in store.builds(self.machine).values()]}
+
+    def record_build(self, order: fields.Document) -> Mapping[str, Any]:
+        store.record_build(self.machine, fields.build(facts.Built, fields.document(order.get("build"), "build")))
+        return {}
+
+    def converge(self, order: fields.Document, *, check: bool) -> Mapping[str, Any]:
+        wanted, body = self.current()
+        job = converge.Job(wanted, body, check=check, diff=fields.flag(order, "diff", default=False), only=_only(order))
+        if check:
+            return _result(converge.Run(self.machine, job, self.emit).converge())
+        with self.lock():
+            self.tell_interrupted()
+            store.prepare(self.machine)
+            return _result(converge.Run(self.machine, job, self.emit).converge())
+
+    def tell_interrupted(self) -> None:
+        before = generations.interrupted(self.machine)
+        if before is not None:
+            where = f" at {before.resource}" if before.resource else ""
+            self.emit(event.note(f"the run that began {before.started_at or 'before'} never ended{where}; converging from what is there"))
+
+    def history(self, _order: fields.Document) -> Mapping[str, Any]:
+        rows = []
+        for number in generations.numbers(self.machine):
+            with contextlib.suppress(errors.Problem):
+                record = generations.read(self.machine, number)
+                rows.append(
+                    {
+                        "number": number,
+                        "digest": record.digest,
+                        "applied_at": record.applied_at,
+                        "resources": len(fields.objects(record.manifest, "resources")),
+                    }
+                )
+        return {"generations": rows}
+
+    def rollback(self, order: fields.Document) -> Mapping[str, Any]:
+        """Apply an earlier generation from this node's own records; it becomes the newest one."""
+        present = generations.numbers(self.machine)
+        number = fields.integer(order, "to", present[-2] if len(present) > 1 else 0)
+        record = generations.read(self.machine, number)
+        wanted = fields.build(manifest.Manifest, record.manifest, "generation")
+        self.wanted = (wanted, manifest.encode(wanted))
+        return {**self.converge(order, check=fields.flag(order, "check", default=False)), "from_generation": number}
+
+    def ask(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import asking  # http.client costs 20 ms of every session that never asks
+
+        return asking.complete(self.machine, order)
+
+    # -- the lock and the heartbeat
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One writer per node. Waits a short while: a killed predecessor needs a heartbeat to notice that it is alone."""
+        handle = os.open(self.machine.path(LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._wait_for_lock(handle)
+            os.truncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}".encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    def _wait_for_lock(self, handle: int) -> None:
+        limit_s = self.machine.monotonic_s() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if self.machine.monotonic_s() > limit_s:
+                    holder = os.pread(handle, 20, 0).decode("ascii", "replace") or "unknown"
+                    raise errors.Problem(
+                        "node-busy",
+                        f"another run is at work on this node (process {holder})",
+                        hint="wait for it, or see who runs it: ps -fp " + holder,
+                    ) from error
+                self.machine.wait(0.2)
+            else:
+                return
+
+    @contextlib.contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """`alive` every few seconds: the controller tells silence from work, and this side notices a controller that is gone."""
+        stop = threading.Event()
+
+        def beat() -> None:
+            while not stop.wait(HEARTBEAT_S):
+                try:
+                    self.writer.send(event.alive())
+                except (OSError, ValueError):
+                    self.gone.set()
+                    return
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+def _only(order: fields.Document) -> Optional[FrozenSet[str]]:
+    return frozenset(fields.texts(order, "only")) if "only" in order else None
+
+
+def _result(tally: converge.Tally) -> Dict[str, Any]:
+    result: Dict[str, Any] = dict(tally.counts)
+    if tally.generation is not None:
+        result["generation"] = fields.plain(tally.generation)
+    return result

@@ -1,0 +1,35 @@
+"""The types a manifest may name. A new type is one file and one line in TYPES (docs/how-to/resource.md)."""
+
+from __future__ import annotations
+
+from typing import Tuple, Type
+
+from wattherd import errors
+from wattherd.resources import artifact, base, build, directory, file, package, symlink, unit, user
+from wattherd.wire import fields, manifest
+
+TYPES: Tuple[Type[base.Resource], ...] = (
+    user.User,
+    directory.Directory,
+    file.File,
+    symlink.Symlink,
+    package.Package,
+    unit.Unit,
+    artifact.Artifact,
+    build.Build,
+)
+
+
+def decode(entry: manifest.Entry) -> base.Resource:
+    """The resource that an entry describes; `manifest-invalid` when the type, a field or the id is not what we know."""
+    for kind in TYPES:
+        if entry.type == kind.TYPE:
+            made = fields.build(kind, entry.spec, entry.id)
+            if made.id != entry.id:
+                raise errors.Problem("manifest-invalid", f"{entry.id} describes {made.id}")
+            return made
+    raise errors.Problem("manifest-invalid", f"{entry.id}: no resource type '{entry.type}'", hint="controller and node program differ in version")
+
+
+def encode(resource: base.Resource, *, role: str, tags: Tuple[str, ...] = ()) -> manifest.Entry:
+    return manifest.Entry(id=resource.id, type=resource.TYPE, role=role, tags=tags, spec=fields.plain(resource))

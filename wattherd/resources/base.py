@@ -1,0 +1,77 @@
+"""What a resource is: wanted fields, a way to read the actual state, and a way to fix the difference.
+
+State is a flat dict of plain values; None means absent. Order, removal and reporting belong to node/converge.py.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from wattherd import machine as machines
+
+State = Dict[str, Any]
+#: key -> (was, wanted)
+Delta = Dict[str, Tuple[object, object]]
+
+
+class Tell(Protocol):
+    """How long work speaks: words, how much of how much, and in what (bytes, objects, s; total 0 is unknown)."""
+
+    def __call__(self, words: str, done: float = 0, total: float = 0, unit: str = "") -> None: ...
+
+
+class Resource(abc.ABC):
+    """The surface that every type fills in. Subclasses are frozen dataclasses of wanted fields, one level deep."""
+
+    TYPE: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def id(self) -> str:
+        """`type:name`, the same in manifest, event, log and error."""
+
+    @abc.abstractmethod
+    def wanted(self) -> State:
+        """The state that this resource should have."""
+
+    @abc.abstractmethod
+    def actual(self, machine: machines.Machine) -> Optional[State]:
+        """The state as read now; None when absent. Reads only."""
+
+    @abc.abstractmethod
+    def fix(self, machine: machines.Machine, delta: Delta, tell: Tell) -> None:
+        """Make the actual state the wanted one. Interrupted anywhere, the next call must converge."""
+
+    @abc.abstractmethod
+    def remove(self, machine: machines.Machine, tell: Tell) -> None:
+        """Undo what `fix` created. Never called for what was there before Wattherd."""
+
+    def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:
+        """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""
+
+    def needs(self, machine: machines.Machine) -> Mapping[str, int]:
+        """Digests (with sizes in bytes) that `fix` would want in the store and that are not there yet."""
+        return {}
+
+    def texts(self, machine: machines.Machine) -> Tuple[str, str]:
+        """Old and new text for --diff; two empty strings where there is nothing to show, or nothing that may be shown."""
+        return "", ""
+
+    @classmethod
+    def observe(cls, machine: machines.Machine, batch: Sequence[Any]) -> Mapping[str, Optional[State]]:
+        """The states of many at once, for types where one look can serve all (one systemctl, one dpkg status)."""
+        return {one.id: one.actual(machine) for one in batch}
+
+
+def delta(wanted: Mapping[str, Any], actual: Optional[Mapping[str, Any]]) -> Delta:
+    """What differs, in the wanted state's order of keys."""
+    found = actual or {}
+    return {key: (found.get(key), value) for key, value in wanted.items() if actual is None or found.get(key) != value}
+
+
+def in_chunks(items: Sequence[str], size: int) -> List[Sequence[str]]:
+    return [items[index : index + size] for index in range(0, len(items), size)]
+
+
+Emit = Callable[[Mapping[str, Any]], None]

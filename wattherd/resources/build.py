@@ -1,0 +1,327 @@
+"""A finished build of a fingerprint in this node's store: shipped here, or compiled here when nobody shipped it.
+
+Compiling outlives the connection: it is a transient systemd unit that runs the node program's own builder, and this
+resource starts it, or attaches to the one that is running. How to compile is node/builder.py's; what to compile is a role's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import posixpath
+import re
+import shutil
+import sys
+from dataclasses import dataclass, field
+from typing import ClassVar, List, Mapping, Optional, Tuple
+
+from wattherd import errors, store, units
+from wattherd import machine as machines
+from wattherd.resources import base, means, package
+from wattherd.wire import fields
+
+HOME = "/var/cache/wattherd/build"
+#: A build of every CUDA architecture on two slow cores takes hours; one that takes longer hangs.
+_LONGEST_S = 12 * 3600
+_DAMAGED = "(its release was damaged)"
+_STEP_S = 0.5
+_LOOK_S = 3.0
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from wattherd.node import builder; builder.main(*sys.argv[2:])"
+#: It takes what nothing else wants and dies before a server does when memory runs out. A source's own build scripts run here,
+#: as root: they get no network, and nothing to write to but Wattherd's places.
+_PROPERTIES = (
+    "Type=exec",
+    "Nice=10",
+    "CPUWeight=20",
+    "IOSchedulingClass=idle",
+    "OOMScoreAdjust=800",
+    "OOMPolicy=continue",
+    "KillMode=control-group",
+    f"RuntimeMaxSec={_LONGEST_S}",
+    "PrivateNetwork=yes",
+    "PrivateTmp=yes",
+    "ProtectSystem=strict",
+    f"ReadWritePaths=/var/cache/wattherd {store.HOME}",
+    "ProtectHome=yes",
+    "NoNewPrivileges=yes",
+    "UMask=0022",
+)
+
+
+@dataclass(frozen=True)
+class Build(base.Resource):
+    """`source` is the sha256 of a .tar.gz, `options` go to cmake as -D, `products` are paths (or patterns) under the build folder.
+
+    Each of `probes` is run in the release folder (`("bin/llama-server", "--version")`) and must end with 0. `packages` are
+    installed and `tools` must then be found. `jobs` 0 means as many as cores and memory allow.
+    """
+
+    TYPE: ClassVar[str] = "build"
+
+    name: str
+    fingerprint: str
+    source: str
+    source_bytes: int
+    options: Mapping[str, str]
+    targets: Tuple[str, ...]
+    products: Tuple[str, ...]
+    probes: Tuple[Tuple[str, ...], ...] = ()
+    packages: Tuple[str, ...] = ()
+    tools: Tuple[str, ...] = ()
+    jobs: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory_per_job_mb: int = 700
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name) or not re.match(r"[0-9a-z][0-9a-z.-]{11}", self.fingerprint):
+            raise errors.Problem("manifest-invalid", f"{self.id}: the name or the fingerprint cannot be used in a path")
+        store.blob(self.source)
+
+    @property
+    def id(self) -> str:
+        return f"build:{self.name}@{self.short}"
+
+    @property
+    def short(self) -> str:
+        return self.fingerprint[:12]
+
+    @property
+    def unit(self) -> str:
+        return f"wattherd-build-{self.short}.service"
+
+    @property
+    def folder(self) -> str:
+        """Of this one build: what it was asked, how far it is, what came of it."""
+        return f"{HOME}/{self.short}"
+
+    @property
+    def workplace(self) -> str:
+        """Of every build with this name: the same path each time, since ccache's quickest hits need equal paths."""
+        return f"{HOME}/{self.name}"
+
+    @property
+    def log(self) -> str:
+        return f"{self.folder}/build.log"
+
+    def wanted(self) -> base.State:
+        return {"fingerprint": self.fingerprint}
+
+    def actual(self, machine: machines.Machine) -> Optional[base.State]:
+        found = store.recorded(machine, self.fingerprint)
+        if found is None:
+            return None
+        if not store.has(machine, found.digest):
+            return {"fingerprint": "(its release is gone from the store)"}
+        if machine.digest(store.blob(found.digest)) != found.digest:
+            return {"fingerprint": _DAMAGED}
+        return {"fingerprint": found.fingerprint}
+
+    def needs(self, machine: machines.Machine) -> Mapping[str, int]:
+        return {} if self.actual(machine) == self.wanted() else store.missing(machine, {self.source: self.source_bytes})
+
+    def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
+        """Room and memory for compiling, unless there is nothing to compile or the compiler is at work already."""
+        if state != self.wanted() and not look(machine, self.unit).running:
+            means.check_room(machine, HOME)
+            means.check_memory(machine, self.memory_per_job_mb)
+
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+        if delta.get("fingerprint", ("", ""))[0] == _DAMAGED:
+            self._discard(machine, tell)
+        found = look(machine, self.unit)
+        if found.running:
+            tell(f"re-attached to a build that is running since {found.since}")
+        else:
+            if machine.exists(spec_path(self.folder)) and not machine.exists(result_path(self.folder)):
+                tell("an earlier build was cut off before its end (power, or killed); it starts anew")
+            self._provide_tools(machine, tell)
+            self._start(machine, tell)
+        problem = self._follow(machine, tell)
+        self._clean(machine)
+        if problem is not None:
+            raise problem
+
+    def _discard(self, machine: machines.Machine, tell: base.Tell) -> None:
+        found = store.recorded(machine, self.fingerprint)
+        if found is not None:
+            tell(f"the release of {self.name} was damaged in the store; it is removed and built anew")
+            store.discard(machine, found.digest)
+
+    def _provide_tools(self, machine: machines.Machine, tell: base.Tell) -> None:
+        for name in self.packages:
+            wanted = package.Package(name)
+            difference = base.delta(wanted.wanted(), wanted.actual(machine))
+            if difference:
+                wanted.fix(machine, difference, tell)
+        for name in self.tools:
+            if means.find_tool(machine, name, self.environment) is None:
+                raise errors.Problem(
+                    "build-tool-missing",
+                    f"{name} is needed to build {self.name} and is not on this node",
+                    hint=f"looked in PATH and /usr/local/cuda*/bin; add its package to the build, or build on another node ({self.name} can be shipped)",
+                    tool=name,
+                )
+
+    def _start(self, machine: machines.Machine, tell: base.Tell) -> None:
+        cpus, memory_mb = len(os.sched_getaffinity(0)), means.available_mb(machine)
+        jobs = means.job_count(cpus, memory_mb, self.memory_per_job_mb, self.jobs)
+        tell(f"building {self.description or self.name} with {units.plural(jobs, 'job')}")
+        if machine.exists(self.folder):
+            machine.remove_tree(self.folder)
+        # The program's cache may be pruned while the build runs, so what runs is a copy of its own.
+        machine.make_dirs(f"{self.folder}/program", 0o700)
+        ours = posixpath.dirname(posixpath.abspath(errors.__file__))
+        shutil.copytree(ours, machine.path(f"{self.folder}/program/wattherd"), ignore=shutil.ignore_patterns("__pycache__"))
+        spec = fields.plain(dataclasses.replace(self, jobs=jobs))
+        machine.write(spec_path(self.folder), json.dumps(spec, sort_keys=True).encode(), mode=0o600)
+        machine.run(["systemctl", "reset-failed", self.unit])
+        machine.must(start_argv(self, machine, sys.executable))
+
+    def _follow(self, machine: machines.Machine, tell: base.Tell) -> Optional[errors.Problem]:
+        """Tell the builder's progress until it has left a result, or until its unit is gone without one."""
+        shown: Optional[Progress] = None
+        look_again_s = machine.monotonic_s() + _LOOK_S
+        while True:
+            problem, ended = read_result(machine, self.folder)
+            if ended:
+                return problem
+            found = read_progress(machine, self.folder)
+            if found is not None and found != shown:
+                tell(found.words, found.done, found.total, found.unit)
+                shown = found
+            if machine.monotonic_s() >= look_again_s:
+                unit = look(machine, self.unit)
+                if not unit.running:
+                    problem, ended = read_result(machine, self.folder)
+                    return problem if ended else self._vanished(machine, unit)
+                look_again_s = machine.monotonic_s() + _LOOK_S
+            machine.wait(_STEP_S)
+
+    def _vanished(self, machine: machines.Machine, unit: Unit) -> errors.Problem:
+        said = [line for line in machine.text(f"{self.folder}/unit.log").splitlines() if line.strip()][-1:]
+        words = _ENDINGS.get(unit.result, f"its unit ended ({unit.result or 'unknown'})")
+        return errors.Problem(
+            "build-failed",
+            f"building {self.name} was cut off: {' / '.join([words, *said])[:600]}",
+            hint=f"deploy again to build anew (what was compiled is remembered by ccache); the log on the node: {self.log}",
+            log=self.log,
+        )
+
+    def _clean(self, machine: machines.Machine) -> None:
+        """The log and the result stay; a failed unit must not make the whole system read as degraded."""
+        machine.run(["systemctl", "reset-failed", self.unit])
+        if machine.exists(f"{self.folder}/program"):
+            machine.remove_tree(f"{self.folder}/program")
+
+    def kept(self, machine: machines.Machine) -> str:
+        """Why `remove` would leave the release in the store; empty when there is none."""
+        return "the release stays in the store for a rollback" if store.recorded(machine, self.fingerprint) else ""
+
+    def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
+        """End a build that nobody wants any more. A finished one stays in the store."""
+        if look(machine, self.unit).running:
+            tell(f"stopping the build of {self.name}")
+            machine.must(["systemctl", "stop", self.unit])
+            self._clean(machine)
+        if self.kept(machine):
+            tell(f"{self.name} {self.short}: {self.kept(machine)}")
+        if machine.exists(self.folder):
+            machine.remove_tree(self.folder)
+
+
+# -- the transient unit
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What systemd says of a transient unit. One that systemd does not know is not running."""
+
+    running: bool = False
+    result: str = ""
+    since: str = ""
+
+
+_ENDINGS: Mapping[str, str] = {
+    "oom-kill": "the kernel ended it for want of memory",
+    "timeout": f"it had not ended after {units.duration(_LONGEST_S)}",
+    "signal": "somebody killed it",
+    "success": "it was stopped, or the machine went down",
+    "core-dump": "the builder crashed",
+}
+
+
+def start_argv(wanted: Build, machine: machines.Machine, interpreter: str) -> List[str]:
+    """The command that starts the builder apart from this session: no network, no terminal, no pipe of ours."""
+    properties = [*_PROPERTIES, f"StandardOutput=append:{machine.path(wanted.folder)}/unit.log", "StandardError=inherit"]
+    given = [machine.path(f"{wanted.folder}/program"), spec_path(wanted.folder), *([machine.root] if machine.root else [])]
+    return [
+        "systemd-run",
+        "--quiet",
+        f"--unit={wanted.unit}",
+        f"--description=Wattherd builds {wanted.name} {wanted.short}",
+        *(f"--property={one}" for one in properties),
+        "--",
+        interpreter,
+        "-I",
+        "-S",
+        "-c",
+        _START,
+        *given,
+    ]
+
+
+def look(machine: machines.Machine, unit: str) -> Unit:
+    done = machine.run(["systemctl", "show", unit, "--property=ActiveState,Result,ActiveEnterTimestamp"])
+    return parse_unit(done.text) if done.code == 0 else Unit()
+
+
+def parse_unit(text: str) -> Unit:
+    pairs = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    running = pairs.get("ActiveState", "") in ("active", "activating", "reloading", "deactivating")
+    return Unit(running, pairs.get("Result", ""), pairs.get("ActiveEnterTimestamp", "") or "just now")
+
+
+# -- what the builder leaves
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the builder is: `done` of `total` in `unit`; a total of 0 is unknown."""
+
+    phase: str
+    words: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+def spec_path(folder: str) -> str:
+    return folder + "/spec.json"
+
+
+def progress_path(folder: str) -> str:
+    return folder + "/progress.json"
+
+
+def result_path(folder: str) -> str:
+    return folder + "/result.json"
+
+
+def read_progress(machine: machines.Machine, folder: str) -> Optional[Progress]:
+    with contextlib.suppress(ValueError, errors.Problem):
+        return fields.build(Progress, fields.document(json.loads(machine.read(progress_path(folder)) or b""), "progress"))
+    return None
+
+
+def read_result(machine: machines.Machine, folder: str) -> Tuple[Optional[errors.Problem], bool]:
+    """(the problem that the builder told, if any; whether it told a result at all)."""
+    with contextlib.suppress(ValueError, errors.Problem):
+        told = fields.document(json.loads(machine.read(result_path(folder)) or b""), "result")
+        if "problem" in told:
+            return errors.Problem.from_dict(fields.document(told["problem"], "problem")), True
+        return None, True
+    return None, False

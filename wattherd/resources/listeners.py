@@ -1,0 +1,77 @@
+"""Who listens on a TCP port of this node: /proc/net/tcp for the socket, /proc/*/fd for its process. Reads only."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Set, Tuple
+
+from wattherd import machine as machines
+from wattherd.resources import systemd
+
+_LISTEN = "0A"
+_SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
+_INIT = 1
+
+
+@dataclass(frozen=True)
+class Holder:
+    """`pid` 0 is a process that cannot be seen from here."""
+
+    port: int
+    pid: int = 0
+    program: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"process {self.pid} ({self.program})" if self.pid else "a process that cannot be seen from here (another container?)"
+
+
+def held(machine: machines.Machine, ports: Sequence[int]) -> Tuple[Holder, ...]:
+    """The holders of those of the ports that are listened on. Free ports, the usual case, cost two small files."""
+    sockets = _listening(machine, set(ports))
+    if not sockets:
+        return ()
+    pids = _processes(machine, set(sockets))
+    found = {Holder(port, pid, machine.text(f"/proc/{pid}/comm").strip()) for inode, port in sockets.items() for pid in pids.get(inode, [])}
+    unseen = {Holder(port) for inode, port in sockets.items() if inode not in pids}
+    return tuple(sorted(found | unseen, key=lambda one: (one.port, one.pid)))
+
+
+def foreign(machine: machines.Machine, ports: Sequence[int], seen: systemd.Seen) -> Tuple[Holder, ...]:
+    """The holders that are not of this unit."""
+    return tuple(one for one in held(machine, ports) if not _belongs(machine, one.pid, seen))
+
+
+def _belongs(machine: machines.Machine, pid: int, seen: systemd.Seen) -> bool:
+    if pid and pid == seen.pid:
+        return True
+    if pid == _INIT:  # systemd itself listens for a socket unit
+        return seen.name.endswith(".socket") and seen.running
+    paths = [line.split(":", 2)[-1] for line in machine.text(f"/proc/{pid}/cgroup").splitlines()] if pid and seen.cgroup else []
+    return any(path == seen.cgroup or path.startswith(seen.cgroup + "/") for path in paths)
+
+
+def _listening(machine: machines.Machine, ports: Set[int]) -> Dict[str, int]:
+    """Inode of the socket -> its port."""
+    found: Dict[str, int] = {}
+    for path in ("/proc/net/tcp", "/proc/net/tcp6") if ports else ():
+        for line in machine.text(path).splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTEN:
+                port = int(words[1].rpartition(":")[2], 16)
+                if port in ports:
+                    found[words[9]] = port
+    return found
+
+
+def _processes(machine: machines.Machine, inodes: Set[str]) -> Dict[str, List[int]]:
+    found: Dict[str, List[int]] = {}
+    for pid in machine.names("/proc"):
+        with contextlib.suppress(OSError):  # it may end while we look
+            for name in machine.names(f"/proc/{pid}/fd") if pid.isdigit() else ():
+                match = _SOCKET.match(machine.readlink(f"/proc/{pid}/fd/{name}") or "")
+                if match and match.group(1) in inodes:
+                    found.setdefault(match.group(1), []).append(int(pid))
+    return found

@@ -1,0 +1,178 @@
+"""A Debian package that is installed, from whatever repositories the node has.
+
+Asks dpkg's own file for the state and apt-get for every change. Repairs one thing in passing: a dpkg that was
+interrupted. Knows nothing of versions: which one comes is the repositories' affair.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, List, Mapping, Optional, Sequence
+
+from wattherd import errors
+from wattherd import machine as machines
+from wattherd.resources import base, dpkg
+
+LISTS = "/var/lib/apt/lists"
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.]*(?:-+[a-z0-9+.]+)*(?::[a-z0-9-]+)?\Z")
+#: No question is asked, no conffile of the operator is replaced, no service restarted by needrestart.
+_QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
+_WAIT_FOR_LOCK = ("-o", "DPkg::Lock::Timeout=120")
+_KEEP_CONFFILES = ("-o", "Dpkg::Options::=--force-confold")
+_LOCK_LIMIT_S = 120.0
+_LOCK_PAUSE_S = 5.0
+_LOCKED = re.compile(r"Could not get lock|frontend lock was locked|is locked by another process|is another process using it")
+_INTERRUPTED = "dpkg was interrupted"
+_UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|Couldn't find any package")
+_STALE = re.compile(r"Unable to locate package|has no installation candidate|Couldn't find any package|Failed to fetch|Unable to fetch some archives|Hash Sum")
+_VIRTUAL = re.compile(r"is a virtual package provided by")
+_GENERIC = re.compile(r"E: (?:Sub-process|Unable to correct problems|Unmet dependencies|Errors were encountered)")
+_USERINFO = re.compile(r"(://)[^/\s@]+@")
+_GONE = re.compile(r"^(?:Remv|Inst|Purg) ([^\s:]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Package(base.Resource):
+    TYPE: ClassVar[str] = "package"
+
+    name: str
+
+    def __post_init__(self) -> None:
+        # apt-get reads a trailing '-' as "remove", and a leading one as an option.
+        if not _NAME.match(self.name):
+            raise errors.Problem("manifest-invalid", f"package:{self.name} is not the name of a Debian package")
+
+    @property
+    def id(self) -> str:
+        return f"package:{self.name}"
+
+    def wanted(self) -> base.State:
+        return {"status": dpkg.INSTALLED}
+
+    def actual(self, machine: machines.Machine) -> Optional[base.State]:
+        return self.observe(machine, [self])[self.id]
+
+    @classmethod
+    def observe(cls, machine: machines.Machine, batch: Sequence[Package]) -> Mapping[str, Optional[base.State]]:
+        found = dpkg.states(machine, [one.name for one in batch])
+        return {one.id: None if found[one.name] is None else {"status": found[one.name]} for one in batch}
+
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+        half_done = delta.get("status", (None, None))[0] is not None
+        if half_done or dpkg.interrupted(machine):
+            _configure(machine, tell)
+        asked = not _has_lists(machine)
+        complaint = _update(machine, tell) if asked else ""
+        done = self._install(machine, tell)
+        if done.code != 0 and _INTERRUPTED in done.words:
+            _configure(machine, tell)
+            done = self._install(machine, tell)
+        if done.code != 0 and not asked and _STALE.search(done.words):
+            complaint = _update(machine, tell)
+            done = self._install(machine, tell)
+        if done.code != 0:
+            raise self._problem(machine, done, complaint)
+
+    def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
+        if dpkg.parse(machine.read(dpkg.STATUS) or b"", [self.name])[self.name] is None:
+            return
+        argv = ["apt-get", "remove", "-y", "-o", "APT::Get::AutomaticRemove=false", *_WAIT_FOR_LOCK]
+        trial = machine.run([*argv, "-s", self.name], environment=_QUIET)
+        others = sorted(set(_GONE.findall(trial.text)) - {self.name.partition(":")[0]})
+        if trial.code != 0 or not _GONE.search(trial.text):
+            tell(f"{self.name} was left as it is: apt-get would not remove it ({_first_error(trial.words) or 'another package provides it'})")
+        elif others:
+            tell(f"{self.name} was left as it is: without it {', '.join(others[:5])}{' and more' if len(others) > 5 else ''} would go or change too")
+        else:
+            tell(f"removing {self.name}")
+            done = machine.run([*argv, self.name], environment=_QUIET)
+            if done.code != 0:
+                raise self._failed(done.words)
+
+    def _install(self, machine: machines.Machine, tell: base.Tell) -> machines.Result:
+        tell(f"installing {self.name}")
+        argv = ["apt-get", "install", "-y", "--no-install-recommends", *_WAIT_FOR_LOCK, *_KEEP_CONFFILES, self.name]
+        return machine.run(argv, environment=_QUIET)
+
+    def _problem(self, machine: machines.Machine, done: machines.Result, complaint: str) -> errors.Problem:
+        if not _UNKNOWN.search(done.words):
+            return self._failed(done.words, complaint)
+        virtual = next((line.strip() for line in done.words.splitlines() if _VIRTUAL.search(line)), "")
+        read = ", ".join(_repositories(machine)) or "none"
+        return errors.Problem(
+            "package-unavailable",
+            f"{self.id}: {virtual or 'no repository of this node offers it'}. Repositories read: {read}{_also(complaint)}",
+            hint="name one of the packages that provide it" if virtual else "check the name (apt-cache search), or add the repository that has it",
+        )
+
+    def _failed(self, words: str, complaint: str = "") -> errors.Problem:
+        line = _first_error(words) or "apt-get failed and named no reason"
+        held = _LOCKED.search(words)
+        hint = "another package program runs on the node: let it end, then run again" if held else "apt-get -f install on the node tells more"
+        return errors.Problem("package-failed", f"{self.id}: {line}{_also(complaint)}", hint=hint)
+
+
+def _has_lists(machine: machines.Machine) -> bool:
+    return any("_Packages" in name for name in machine.names(LISTS))
+
+
+def _update(machine: machines.Machine, tell: base.Tell) -> str:
+    """Read the repositories again. Gives the first complaint: one broken repository must not hide what the others offer."""
+    tell("reading the package lists")
+    done = _unlocked(machine, ["apt-get", "update", *_WAIT_FOR_LOCK], tell)
+    return next((_clean(line) for line in done.words.splitlines() if line.startswith(("E: ", "W: ", "Err:"))), "")
+
+
+def _configure(machine: machines.Machine, tell: base.Tell) -> None:
+    tell("dpkg was interrupted before: finishing that first (dpkg --configure -a)")
+    done = _unlocked(machine, ["dpkg", "--force-confold", "--configure", "-a"], tell)
+    if done.code != 0:
+        raise errors.Problem(
+            "package-failed",
+            f"dpkg was interrupted before and cannot finish: {_first_error(done.words) or 'dpkg --configure -a failed'}",
+            hint="run dpkg --configure -a on the node and see to what it says",
+        )
+
+
+def _unlocked(machine: machines.Machine, argv: Sequence[str], tell: base.Tell) -> machines.Result:
+    """Run what has no lock timeout of its own; while another package program holds the lock, wait for it."""
+    begun_s = machine.monotonic_s()
+    while True:
+        done = machine.run(argv, environment=_QUIET)
+        waited_s = machine.monotonic_s() - begun_s
+        if done.code == 0 or not _LOCKED.search(done.words) or waited_s >= _LOCK_LIMIT_S:
+            return done
+        tell("waiting for another package program", waited_s, _LOCK_LIMIT_S, "s")
+        machine.wait(_LOCK_PAUSE_S)
+
+
+def _repositories(machine: machines.Machine) -> List[str]:
+    """From the names of the lists: deb.example.org_debian_dists_bookworm_InRelease -> deb.example.org/debian bookworm."""
+    found = []
+    for name in machine.names(LISTS):
+        if name.endswith(("_InRelease", "_Release")):
+            where, _, suite = name.rpartition("_")[0].partition("_dists_")
+            found.append(f"{where.replace('_', '/')} {suite.replace('_', '/')}".strip())
+    return found
+
+
+def _first_error(words: str) -> str:
+    """apt's last E: line is often generic ("Sub-process … returned an error code"): the cause stands in dpkg's lines above it."""
+    lines = [line.rstrip() for line in words.splitlines()]
+    for index, line in enumerate(lines):
+        if line.startswith("E: ") and not _GENERIC.match(line):
+            return _clean(line)
+        if line.startswith(("dpkg: error", "dpkg: dependency problems")):
+            return _clean(f"{line} {''.join(lines[index + 1 : index + 2]).strip()}")
+    broken = next((line.strip() for line in lines if re.search(r" : (?:Pre)?Depends: | : Conflicts: | : Breaks: ", line)), "")
+    return _clean(broken or next((line for line in lines if line.startswith("E: ")), ""))
+
+
+def _clean(line: str) -> str:
+    """Without the user and password that a repository's address can carry."""
+    return _USERINFO.sub(r"\1", line.strip())[:400]
+
+
+def _also(complaint: str) -> str:
+    return f"; apt-get update: {complaint}" if complaint else ""

@@ -1,0 +1,185 @@
+"""What systemd says of units: one `systemctl show` for many, and the journal's words for a start that failed.
+
+Reads only. Knows systemd's words; which state is wanted belongs to unit.py, the way there to activation.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Pattern, Sequence
+
+from wattherd import errors
+from wattherd import machine as machines
+
+UNITS = "/etc/systemd/system"
+INPUTS = "WATTHERD_INPUTS"
+#: Load states in which systemd refuses the unit's file.
+REJECTED = ("bad-setting", "error")
+_PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NeedDaemonReload,NRestarts,Type,Result,FragmentPath,"
+    "InvocationID,Job,ControlGroup,ExecMainCode,ExecMainStatus,RemainAfterExit"
+)
+_JOURNAL_LIMIT_S = 20.0
+_LINE_LIMIT = 400
+_SIGILL = 4
+#: ExecMainCode, as in siginfo: how the main process ended.
+_EXITED, _KILLED, _DUMPED = "1", "2", "3"
+#: The first line that a program itself marks as an error; llama-server's form is "time E text".
+_MARKED = re.compile(r"(?:^|\s)E\s|^\[?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|panic)\b")
+#: What systemd's own child says when the program could not even be started.
+_UNSTARTED = re.compile(r"Failed to locate executable|Failed at step|Failed to set up|Changing to the requested working directory failed")
+_LOOSE = re.compile(r"error|fail|cannot|could not|unable|denied|no such file|not found|invalid|refus", re.IGNORECASE)
+#: The manager's lines tell that it failed, never why.
+_MANAGER = re.compile(r"^(?:Started|Starting|Stopped|Stopping|Finished) |: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated)")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One unit as systemd sees it now. Empty text and 0 stand for what this kind of unit does not have."""
+
+    name: str
+    load: str = ""
+    active: str = ""
+    sub: str = ""
+    file_state: str = ""
+    pid: int = 0
+    stale: bool = False
+    restarts: int = 0
+    type: str = ""
+    result: str = ""
+    fragment: str = ""
+    invocation: str = ""
+    waiting: bool = False
+    cgroup: str = ""
+    exit_code: str = ""
+    exit_status: int = 0
+    remains: bool = False
+
+    @property
+    def masked(self) -> bool:
+        return self.load == "masked"
+
+    @property
+    def found(self) -> bool:
+        return self.load != "not-found"
+
+    @property
+    def running(self) -> bool:
+        return self.active in {"active", "reloading", "refreshing"}
+
+    @property
+    def ended(self) -> bool:
+        return self.active in {"inactive", "failed"}
+
+    @property
+    def runs_once(self) -> bool:
+        """A oneshot that leaves nothing active behind: after a good end it looks as if it had never run."""
+        return self.type == "oneshot" and not self.remains
+
+    @property
+    def exit_words(self) -> str:
+        """How its main process ended last."""
+        if self.exit_code in {_KILLED, _DUMPED}:
+            cpu = " (illegal instruction: it was built for another CPU)" if self.exit_status == _SIGILL else ""
+            return f"ended by signal {self.exit_status}{cpu}"
+        if self.exit_code == _EXITED:
+            return f"ended with exit status {self.exit_status}"
+        return f"result: {self.result}" if self.result not in {"", "success"} else "did not start"
+
+
+def look(machine: machines.Machine, names: Sequence[str]) -> Mapping[str, Seen]:
+    if not names:
+        return {}
+    done = machine.must(["systemctl", "show", "-p", _PROPERTIES, "--", *names], timeout_s=60)
+    return parse(done.text, names)
+
+
+def look_one(machine: machines.Machine, name: str) -> Seen:
+    return look(machine, [name])[name]
+
+
+def parse(text: str, names: Sequence[str]) -> Mapping[str, Seen]:
+    """Blocks parted by empty lines, in the order of the names: an alias answers under its real Id, so the Id is no key."""
+    blocks = [block for block in re.split(r"\n\s*\n", text.strip("\n")) if block.strip()]
+    if len(blocks) != len(names):
+        raise errors.Problem("command-failed", f"systemctl show answered for {len(blocks)} of {len(names)} units")
+    return {name: _seen(name, block) for name, block in zip(names, blocks)}
+
+
+def started_with(machine: machines.Machine, pid: int) -> Optional[str]:
+    """The digest of the inputs that this process was started from; None when it carries none, or is gone."""
+    mark = f"{INPUTS}=".encode()
+    for pair in (machine.read(f"/proc/{pid}/environ") or b"").split(b"\0") if pid else ():
+        if pair.startswith(mark):
+            return pair[len(mark) :].decode("ascii", "replace")
+    return None
+
+
+def why_it_failed(machine: machines.Machine, name: str, invocation: str, since_s: float) -> str:
+    """The first telling line of this start; of everything since then where systemd never got as far as a start."""
+    machine.run(["journalctl", "--sync"], timeout_s=_JOURNAL_LIMIT_S)
+    common = ["journalctl", "--no-pager", "--quiet", "-o", "cat"]
+    if invocation:
+        done = machine.run([*common, f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"], timeout_s=_JOURNAL_LIMIT_S)
+    else:
+        done = machine.run([*common, "--since", f"@{int(since_s)}", "-u", name], timeout_s=_JOURNAL_LIMIT_S)
+    return first_error(done.text)
+
+
+def why_rejected(machine: machines.Machine, name: str, since_s: float) -> str:
+    """What systemd itself said of the unit's file when it read it."""
+    machine.run(["journalctl", "--sync"], timeout_s=_JOURNAL_LIMIT_S)
+    argv = ["journalctl", "--no-pager", "--quiet", "-o", "cat", "--since", f"@{int(since_s)}", "_PID=1", f"UNIT={name}"]
+    lines = [line.strip() for line in machine.run(argv, timeout_s=_JOURNAL_LIMIT_S).text.splitlines() if line.strip()]
+    return next((line for line in lines if not _MANAGER.search(line)), "")[:_LINE_LIMIT]
+
+
+def first_error(text: str) -> str:
+    """The line that tells why: generic last lines ("exiting", "Failed with result") are of no use to anyone."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if not _MANAGER.search(line)]
+    chosen = _first(own, _MARKED) or _after_traceback(text) or _first(own, _UNSTARTED) or _first(own, _LOOSE)
+    return (chosen or (own or lines or [""])[-1])[:_LINE_LIMIT]
+
+
+def _first(lines: Sequence[str], pattern: Pattern[str]) -> str:
+    return next((line for line in lines if pattern.search(line)), "")
+
+
+def _after_traceback(text: str) -> str:
+    """Python names the error in the first line behind the traceback that is not indented."""
+    lines: List[str] = text.splitlines()
+    start = next((index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")), len(lines))
+    return next((line for line in lines[start + 1 :] if line.strip() and not line.startswith(" ")), "")
+
+
+def _seen(name: str, block: str) -> Seen:
+    rows: Dict[str, str] = {}
+    for line in block.splitlines():
+        key, _, value = line.partition("=")
+        rows[key] = value.strip()
+    return Seen(
+        name=name,
+        load=rows.get("LoadState", ""),
+        active=rows.get("ActiveState", ""),
+        sub=rows.get("SubState", ""),
+        file_state=rows.get("UnitFileState", ""),
+        pid=_number(rows, "MainPID"),
+        stale=rows.get("NeedDaemonReload") == "yes",
+        restarts=_number(rows, "NRestarts"),
+        type=rows.get("Type", ""),
+        result=rows.get("Result", ""),
+        fragment=rows.get("FragmentPath", ""),
+        invocation=rows.get("InvocationID", ""),
+        waiting=_number(rows, "Job") > 0,
+        cgroup=rows.get("ControlGroup", ""),
+        exit_code=rows.get("ExecMainCode", ""),
+        exit_status=_number(rows, "ExecMainStatus"),
+        remains=rows.get("RemainAfterExit") == "yes",
+    )
+
+
+def _number(rows: Mapping[str, str], key: str) -> int:
+    value = rows.get(key, "")
+    return int(value) if value.isdigit() else 0

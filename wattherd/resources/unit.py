@@ -1,0 +1,290 @@
+"""A systemd unit: its file, whether it is enabled, whether it runs, and from which inputs its process was started.
+
+A service is restarted because its running process was started from other inputs than the wanted ones: their digest stands
+in the process's environment. What has no main process (oneshot, timer, socket, mount) cannot tell; there a changed file
+means restart, and a marker keeps that due when a run is killed in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+from dataclasses import dataclass, field
+from typing import ClassVar, Mapping, Optional, Sequence, Tuple
+
+from wattherd import errors
+from wattherd import machine as machines
+from wattherd.resources import activation, base, listeners, place, readiness, systemd
+
+#: One file for each unit whose file was written and whose follow-up is not finished: its content is what stood there before.
+PENDING = "/var/lib/wattherd/pending"
+_NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.(?:service|socket|timer|path|mount|automount|swap|slice|target)\Z")
+#: File states that enable and disable cannot change: such a unit is as enabled as anyone asks.
+_FIXED = frozenset(("static", "generated", "transient", "indirect", "alias"))
+_INSTALL = re.compile(r"^\[Install\]", re.MULTILINE)
+_SECTION = re.compile(r"^\[([^\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Unit(base.Resource):
+    """`text` empty is a unit that a package brought. `inputs` is the caller's digest of everything that the process starts from.
+
+    A oneshot without RemainAfterExit is inactive after it ran, so `started` means that its last run did not fail, and
+    `stopped` that nobody wants it run now; the timer that starts it is a unit of its own.
+    """
+
+    TYPE: ClassVar[str] = "unit"
+
+    name: str
+    text: str = field(default="", repr=False)
+    enabled: bool = True
+    state: str = "started"
+    inputs: str = field(default="", repr=False)
+    ready_url: str = ""
+    ready_timeout_s: int = 60
+    ports: Tuple[int, ...] = ()
+    sensitive: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise errors.Problem("unit-invalid", f"unit:{self.name} is not the name of a unit", hint="give the whole name: llama@qwen.service")
+        if self.state not in {"started", "stopped"}:
+            raise errors.Problem("manifest-invalid", f"{self.id}: the state is started or stopped, not {self.state!r}")
+        if self.ready_url:
+            readiness.check_url(self.id, self.ready_url)
+        if self.text and self.enabled and not _INSTALL.search(self.text):
+            raise errors.Problem(
+                "unit-invalid",
+                f"{self.id} has no [Install] section, so it cannot be enabled",
+                hint="add one (WantedBy=multi-user.target), or say enabled=False",
+            )
+
+    @property
+    def id(self) -> str:
+        return f"unit:{self.name}"
+
+    def wanted(self) -> base.State:
+        state: base.State = {"sha256": hashlib.sha256(self._body()).hexdigest()} if self.text else {}
+        state.update(loaded=True, enabled=self.enabled, active="active" if self._started else "inactive")
+        if self._shows_inputs:
+            state["inputs"] = self._digest()
+        if self._started and self.ready_url:
+            state["ready"] = True
+        return state
+
+    def actual(self, machine: machines.Machine) -> Optional[base.State]:
+        return self.observe(machine, [self])[self.id]
+
+    @classmethod
+    def observe(cls, machine: machines.Machine, batch: Sequence[Unit]) -> Mapping[str, Optional[base.State]]:
+        seen = systemd.look(machine, [one.name for one in batch])
+        return {one.id: one._state_of(machine, seen[one.name]) for one in batch}  # noqa: SLF001 - its own class
+
+    def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
+        if not base.delta(self.wanted(), state):
+            return
+        self._check_file(machine)
+        if state is not None and state.get("load") == "masked":
+            raise self._masked()
+        if self._started:
+            self._check_ports(machine, beside_ours=True)
+
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+        self._check_file(machine)
+        seen = systemd.look_one(machine, self.name)
+        if seen.masked:
+            raise self._masked()
+        rewritten = self._write(machine)
+        seen = self._load(machine, seen, rewritten=rewritten)
+        self._enable(machine, seen, again=rewritten)
+        if not self._started:
+            if not self._rests(seen):
+                activation.stop(machine, self.name, tell)
+            machine.unlink(self._marker)
+            return
+        seen = self._start(machine, seen, tell, rewritten=rewritten)
+        machine.unlink(self._marker)
+        if self.ready_url:
+            activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
+
+    def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
+        seen = systemd.look_one(machine, self.name)
+        if not seen.ended:
+            activation.stop(machine, self.name, tell)
+        machine.run(["systemctl", "disable", self.name])
+        if self.text:
+            machine.unlink(self._path)
+            machine.unlink(self._marker)
+            machine.must(["systemctl", "daemon-reload"])
+        machine.run(["systemctl", "reset-failed", self.name])
+
+    def texts(self, machine: machines.Machine) -> Tuple[str, str]:
+        if self.sensitive or not self.text:
+            return "", ""
+        return place.both_shown(machine.read(self._path), self._body())
+
+    # -- what is wanted
+
+    @property
+    def _started(self) -> bool:
+        return self.state == "started"
+
+    @property
+    def _path(self) -> str:
+        return f"{systemd.UNITS}/{self.name}"
+
+    @property
+    def _marker(self) -> str:
+        return f"{PENDING}/{self.name}"
+
+    @property
+    def _shows_inputs(self) -> bool:
+        """Whether a main process runs that can be asked what it was started from."""
+        if not self.text or not self._started or not self.name.endswith(".service"):
+            return False
+        return _setting(self.text, "Type") != "oneshot" and _setting(self.text, "RemainAfterExit") not in {"yes", "true", "1", "on"}
+
+    def _digest(self) -> str:
+        return hashlib.sha256(f"{self.text}\0{self.inputs}".encode()).hexdigest()
+
+    def _body(self) -> bytes:
+        """The text, and the digest of the inputs: as a setting where there is a process, as a comment where there is none."""
+        service = self.name.endswith(".service")
+        last = f"[Service]\nEnvironment={systemd.INPUTS}={self._digest()}\n" if service else f"# {systemd.INPUTS}={self._digest()}\n"
+        return f"{self.text.rstrip()}\n\n{last}".encode()
+
+    # -- what is there
+
+    def _state_of(self, machine: machines.Machine, seen: systemd.Seen) -> Optional[base.State]:
+        body = machine.read(self._path) if self.text and not seen.masked else None
+        if body is None and not seen.found:
+            return None
+        pending = machine.exists(self._marker)
+        state: base.State = {"load": seen.load, "loaded": not seen.stale and not pending and seen.load not in systemd.REJECTED}
+        state.update(sha256=None if body is None else hashlib.sha256(body).hexdigest(), enabled=self._enabled(seen), active=self._activity(seen))
+        if self._shows_inputs:
+            state["inputs"] = systemd.started_with(machine, seen.pid)
+        if self._started and self.ready_url:
+            state["ready"] = seen.running and readiness.ask(self.ready_url)[0] == readiness.READY
+        return state
+
+    def _enabled(self, seen: systemd.Seen) -> bool:
+        return self.enabled if seen.file_state in _FIXED else seen.file_state == "enabled"
+
+    def _activity(self, seen: systemd.Seen) -> str:
+        if self._started:
+            return "active" if seen.running or (seen.runs_once and seen.active == "inactive") else seen.active
+        return "inactive" if self._rests(seen) else seen.active
+
+    @staticmethod
+    def _rests(seen: systemd.Seen) -> bool:
+        """Nothing to stop: a failed unit does not run, and a oneshot on its way ends by itself."""
+        return seen.ended or (seen.runs_once and seen.active == "activating")
+
+    # -- the way there
+
+    def _write(self, machine: machines.Machine) -> bool:
+        """True when the file is new, or was written by a run that ended before it was taken into use."""
+        if not self.text:
+            return False
+        before, body = machine.read(self._path), self._body()
+        if before != body:
+            place.sweep(machine, self._path)
+            if not machine.exists(self._marker):
+                machine.make_dirs(PENDING)
+                machine.write(self._marker, before or b"", mode=0o600)
+            machine.write(self._path, body, owner=(0, 0))
+        return machine.exists(self._marker)
+
+    def _load(self, machine: machines.Machine, seen: systemd.Seen, *, rewritten: bool) -> systemd.Seen:
+        since_s = machine.now_s()
+        if rewritten or seen.stale or not seen.found or seen.load in systemd.REJECTED:
+            machine.must(["systemctl", "daemon-reload"])
+            seen = systemd.look_one(machine, self.name)
+        if not seen.found:
+            raise errors.Problem("unit-invalid", f"{self.id}: this node has no such unit", hint="the package that brings it must stand before it")
+        if seen.load in systemd.REJECTED:
+            words = systemd.why_rejected(machine, self.name, since_s)
+            restored = rewritten and self._put_back(machine)
+            raise errors.Problem(
+                "unit-invalid",
+                f"{self.id}: systemd does not take the file: {words or seen.load}",
+                hint="the file that was there before was put back" if restored else f"systemd-analyze verify {self.name} on the node tells more",
+            )
+        return seen
+
+    def _put_back(self, machine: machines.Machine) -> bool:
+        old = machine.read(self._marker)
+        if old:
+            machine.write(self._path, old, owner=(0, 0))
+        else:
+            machine.unlink(self._path)
+        machine.must(["systemctl", "daemon-reload"])
+        machine.unlink(self._marker)
+        return bool(old)
+
+    def _enable(self, machine: machines.Machine, seen: systemd.Seen, *, again: bool) -> None:
+        """`reenable` after a change: the links follow the [Install] section as it is now."""
+        if self.enabled and (again or not self._enabled(seen)):
+            machine.must(["systemctl", "reenable" if again else "enable", self.name])
+        elif not self.enabled and self._enabled(seen):
+            machine.must(["systemctl", "disable", self.name])
+
+    def _start(self, machine: machines.Machine, seen: systemd.Seen, tell: base.Tell, *, rewritten: bool) -> systemd.Seen:
+        again = systemd.started_with(machine, seen.pid) != self._digest() if self._shows_inputs else rewritten
+        if not again and (seen.running or (seen.runs_once and seen.active == "inactive")):
+            return seen
+        if not again and seen.active == "activating" and not seen.sub.startswith("auto-restart"):
+            return activation.wait(machine, seen, limit_s=self.ready_timeout_s, tell=tell)
+        self._check_ports(machine, beside_ours=False)
+        seen = activation.start(machine, seen, again=not seen.ended, limit_s=self.ready_timeout_s, tell=tell)
+        if self._shows_inputs:
+            activation.await_inputs(machine, seen, self._digest())
+            if not self.ready_url:
+                activation.settle(machine, seen)
+        return seen
+
+    # -- what can be in the way
+
+    def _check_file(self, machine: machines.Machine) -> None:
+        found = machine.lstat(self._path) if self.text else None
+        if found is not None and stat.S_ISLNK(found.st_mode) and machine.readlink(self._path) == "/dev/null":
+            raise self._masked()
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise place.conflict(self.id, self._path, found, "a file")
+
+    def _check_ports(self, machine: machines.Machine, *, beside_ours: bool) -> None:
+        """`beside_ours`: before the run a port may still belong to another unit of Wattherd, which this run may take away."""
+        if not listeners.held(machine, self.ports):
+            return
+        for one in listeners.foreign(machine, self.ports, systemd.look_one(machine, self.name)):
+            if beside_ours and systemd.started_with(machine, one.pid):
+                continue
+            raise errors.Problem(
+                "port-in-use",
+                f"{self.id} wants port {one.port}, which {one.words} holds",
+                hint="stop that program, or give this one another port; nothing was changed" if beside_ours else "stop that program, then run again",
+                port=one.port,
+                pid=one.pid or None,
+                program=one.program or None,
+            )
+
+    def _masked(self) -> errors.Problem:
+        return errors.Problem(
+            "unit-invalid",
+            f"{self.id} is masked on this node: somebody decided that it must not start",
+            hint=f"systemctl unmask {self.name} undoes that",
+        )
+
+
+def _setting(text: str, key: str) -> str:
+    """The last value of a key in the [Service] sections."""
+    section, value = "", ""
+    for line in text.splitlines():
+        named = _SECTION.match(line.strip())
+        if named:
+            section = named.group(1)
+        elif section == "Service" and line.partition("=")[0].strip() == key:
+            value = line.partition("=")[2].strip()
+    return value

@@ -1,0 +1,136 @@
+"""The whole surface that role authors see: resources, host, facts, and text from templates.
+
+A role is one module in roles/ with `resources(host, facts)`, a pure function that yields resources in the order in which
+they are to be made. It knows no engine, no SSH and no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from wattherd import errors, templates
+from wattherd.inventory import settings
+from wattherd.resources.artifact import Artifact
+from wattherd.resources.base import Resource
+from wattherd.resources.build import Build
+from wattherd.resources.directory import Directory
+from wattherd.resources.file import File
+from wattherd.resources.package import Package
+from wattherd.resources.symlink import Symlink
+from wattherd.resources.unit import Unit
+from wattherd.resources.user import User
+from wattherd.wire.facts import Facts
+
+__all__ = [
+    "Archive",
+    "Artifact",
+    "Build",
+    "Directory",
+    "Facts",
+    "File",
+    "Host",
+    "Model",
+    "Package",
+    "Problem",
+    "Resource",
+    "Role",
+    "Server",
+    "Symlink",
+    "Unit",
+    "User",
+    "digest_of",
+]
+
+Problem = errors.Problem
+Server = settings.Serve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """The source of a build, already resolved on the controller: a .tar.gz by its sha256."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    build_number: int = 0
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A GGUF of the catalogue, already resolved on the controller. `parameters` and `context` come from its header, 0 is unknown."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    file_name: str
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host as a role sees it: its name, groups, settings (checked), free variables, and what the controller resolved for it."""
+
+    name: str
+    groups: tuple[str, ...]
+    settings: settings.Settings
+    variables: Mapping[str, object] = field(default_factory=dict)
+    folders: tuple[pathlib.Path, ...] = ()
+    models: Mapping[str, Model] = field(default_factory=dict)
+    archive: Archive | None = None
+
+    def text(self, template: str, **more: object) -> str:
+        """Render templates/`template` with the host's variables, `host` and whatever the role adds."""
+        return templates.render(self.folders, template, _Layered({**more, "host": self}, self.variables), host=self.name)
+
+    def source(self, path: str) -> bytes:
+        """A file of the project that the inventory names, read on the controller."""
+        for folder in self.folders:
+            found = folder.parent / path
+            if found.is_file():
+                return found.read_bytes()
+        raise Problem(
+            "source-missing",
+            f"{self.name}: {path} is not in the project",
+            hint="paths are relative to the folder that holds inventory/ and templates/",
+        )
+
+    def model(self, name: str) -> Model:
+        return self.models[name]
+
+
+class _Layered(Mapping[str, object]):
+    """A role's own words over the host's variables, each evaluated only when a template asks for it."""
+
+    def __init__(self, over: Mapping[str, object], under: Mapping[str, object]) -> None:
+        self._over = over
+        self._under = under
+
+    def __getitem__(self, key: str) -> object:
+        return self._over[key] if key in self._over else self._under[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._over, *(key for key in self._under if key not in self._over)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Role(Protocol):
+    """What a module in roles/ must offer."""
+
+    def resources(self, host: Host, facts: Facts) -> Iterable[Resource]: ...
+
+
+def digest_of(parts: Sequence[str]) -> str:
+    """One sha256 over several texts, each with its length, so that no two lists collide. For a unit's `inputs`."""
+    summing = hashlib.sha256()
+    for part in parts:
+        body = part.encode()
+        summing.update(f"{len(body)}:".encode())
+        summing.update(body)
+    return summing.hexdigest()

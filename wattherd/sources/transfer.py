@@ -1,0 +1,158 @@
+"""One file from an index into the cache: resumed after a cut, checked against its sha256, renamed only when it is right.
+
+A partial file lies beside the target and is locked while it grows, so two runs share one download. Imports requests late, as
+`web` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import requests
+
+from wattherd import errors, units
+from wattherd.sources import cache, index, page, web
+
+_BLOCK_BYTES = 64 * 1024
+#: A cut connection is taken up again at once while each attempt brings something.
+_ATTEMPTS = 10
+_BEGINNINGS = {".whl": b"PK\x03\x04", ".gz": b"\x1f\x8b"}
+
+
+def download(session: requests.Session, offer: index.Offer, target: Path, on_bytes: cache.OnBytes) -> None:
+    """Leaves the verified file at `target`. Whoever held the lock before may have done the work already."""
+    with cache.on_disk(target.parent), _partial(target) as handle:
+        if target.exists() and _digest(target) == offer.sha256:
+            Path(handle.name).unlink()
+            return
+        resumed = _forget_foreign(handle, target.suffix, offer.size_bytes) > 0
+        _fetch(session, offer, handle, on_bytes)
+        found = _digest(Path(handle.name))
+        if found != offer.sha256 and resumed:
+            # What lay there was of another file; only a whole download can tell.
+            handle.truncate(0)
+            _fetch(session, offer, handle, on_bytes)
+            found = _digest(Path(handle.name))
+        if found != offer.sha256:
+            Path(handle.name).unlink()
+            raise mismatch(offer, found)
+        cache.keep(handle, target)
+
+
+def mismatch(offer: index.Offer, found: str) -> errors.Problem:
+    host = web.host_of(offer.url)
+    message = f"{offer.file_name} from {host} has sha256 {found}, and the index says {offer.sha256}"
+    hint = "the file was damaged or exchanged on its way and was not kept; run again, and ask the index's owner if it stays so"
+    return errors.Problem("digest-mismatch", message, hint=hint, wanted=offer.sha256, found=found)
+
+
+@contextlib.contextmanager
+def _partial(target: Path) -> Iterator[IO[bytes]]:
+    """The partial file, ours alone. It is opened again when the holder before us renamed or removed it."""
+    path = target.with_name(target.name + ".partial")
+    while True:
+        with open(path, "a+b") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_still(path, handle):
+                yield handle
+                return
+
+
+def _is_still(path: Path, handle: IO[bytes]) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(handle.fileno()))
+    return False
+
+
+def _forget_foreign(handle: IO[bytes], suffix: str, size_bytes: int) -> int:
+    """How much of the partial file is worth keeping: never a page or another kind of file, never more than the whole."""
+    handle.seek(0)
+    start = handle.read(4)
+    have = _have(handle)
+    if not start.startswith(_BEGINNINGS.get(suffix, b"")) or (size_bytes and have > size_bytes):
+        handle.truncate(0)
+    return _have(handle)
+
+
+def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes) -> None:
+    error: Exception = ConnectionError()
+    for _ in range(_ATTEMPTS):
+        before = _have(handle)
+        if offer.size_bytes and before == offer.size_bytes:
+            return
+        cache.check_room(Path(handle.name).parent, offer.size_bytes - before)
+        try:
+            _receive(session, offer, handle, on_bytes)
+        except requests.HTTPError as status:
+            raise web.problem(offer.file_name, offer.url, status) from None
+        except web.BROKEN as cut:
+            error = cut
+        else:
+            if not offer.size_bytes or _have(handle) == offer.size_bytes:
+                return
+        if _have(handle) <= before:
+            break
+    have = _have(handle)
+    kept = f" ({units.size(have)} of {units.size(offer.size_bytes)} have arrived and are kept)" if have and offer.size_bytes else ""
+    raise web.problem(offer.file_name, offer.url, error, kept) from None
+
+
+def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes) -> None:
+    """One answer of the server, from where the partial file ends where the server can do that."""
+    start = _have(handle)
+    # Bytes as they lie on the server: a transfer encoding of its own would make ranges mean something else.
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
+    with session.get(offer.url, headers=headers, stream=True, timeout=web.TIMEOUT_S) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable and start:
+            if response.headers.get("Content-Range", "").endswith(f"/{start}"):
+                return
+            handle.truncate(0)
+            raise ConnectionError
+        response.raise_for_status()
+        if start and not _goes_on(response, start):
+            handle.truncate(0)
+            if response.status_code == requests.codes.partial_content:
+                raise ConnectionError
+            start = 0
+        total = offer.size_bytes or start + int(response.headers.get("Content-Length") or 0)
+        _store(response, offer, handle, total, on_bytes)
+
+
+def _goes_on(response: requests.Response, start: int) -> bool:
+    return response.status_code == requests.codes.partial_content and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+
+
+def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], total: int, on_bytes: cache.OnBytes) -> None:
+    done = _have(handle)
+    while block := response.raw.read(_BLOCK_BYTES, decode_content=False):
+        if done == 0 and page.is_page(block):
+            raise _page(offer, block)
+        handle.write(block)
+        done += len(block)
+        if offer.size_bytes and done > offer.size_bytes:
+            # Longer than it may be: stop here, the digest will say the rest.
+            break
+        on_bytes(done, total)
+    handle.flush()
+
+
+def _page(offer: index.Offer, head: bytes) -> errors.Problem:
+    host, title = web.host_of(offer.url), page.title(head)
+    message = f"{host} answers with a web page{f' (titled {title!r})' if title else ''} in place of {offer.file_name}"
+    return errors.Problem("source-unreachable", message, hint="a proxy, a filter or a login page stands between this machine and the index", host=host)
+
+
+def _have(handle: IO[bytes]) -> int:
+    handle.flush()
+    return os.fstat(handle.fileno()).st_size
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

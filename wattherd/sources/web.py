@@ -1,0 +1,85 @@
+"""HTTP as the sources need it: one session with the index's sign-in, and failures said in words.
+
+Of an address only its host name is ever printed: the rest may hold a token. Imports requests, so it is itself imported late.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import urllib.parse
+from collections.abc import Mapping
+
+import requests
+import urllib3.exceptions
+
+from wattherd import errors
+
+TIMEOUT_S = (10.0, 60.0)
+#: What may go wrong between here and the other end while a body arrives.
+BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
+
+_TRY_LATER = "run again later; what has arrived is kept"
+_SIGN_IN = "the index wants a user and a password: put them in its address (PIP_INDEX_URL) or in ~/.netrc"
+_CERTIFICATE = "PIP_CERT or REQUESTS_CA_BUNDLE names the file with your certificate authority"
+_PROXY = "look at HTTPS_PROXY and NO_PROXY"
+_NO_ANSWER = "is this machine online? a firewall may need HTTPS_PROXY; another index is named by PIP_INDEX_URL"
+
+
+def open_session(index: str, environ: Mapping[str, str] = os.environ) -> tuple[requests.Session, str]:
+    """A session that signs in at the index's own host and nowhere else, and the index's address without user and password."""
+    parts = urllib.parse.urlsplit(index)
+    host = parts.netloc.rpartition("@")[2]
+    session = requests.Session()
+    session.headers["User-Agent"] = f"wattherd ({requests.utils.default_user_agent()})"
+    if environ.get("PIP_CERT"):
+        session.verify = environ["PIP_CERT"]
+    if parts.username is not None:
+        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        value = f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+        def sign_in(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            asked = urllib.parse.urlsplit(request.url or "")
+            if (asked.scheme, asked.netloc) == (parts.scheme, host):
+                request.headers["Authorization"] = value
+            return request
+
+        session.auth = sign_in
+    return session, urllib.parse.urlunsplit(parts._replace(netloc=host))
+
+
+def host_of(address: str) -> str:
+    return urllib.parse.urlsplit(address).hostname or "the package index"
+
+
+def problem(what: str, address: str, error: Exception, more: str = "") -> errors.Problem:
+    """`source-unreachable`. The error's own text is left out, because it repeats the address."""
+    host = host_of(address)
+    reason, hint = _reason(error)
+    return errors.Problem("source-unreachable", f"{what} cannot be fetched from {host}: {reason}{more}", hint=hint, host=host)
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return _status(error.response.status_code)
+    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
+        return "its certificate is not trusted here", _CERTIFICATE
+    if isinstance(error, (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError)):
+        return "the proxy does not let the connection through", _PROXY
+    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)):
+        return f"no answer within {TIMEOUT_S[1]:.0f} s", _NO_ANSWER
+    if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema, requests.exceptions.InvalidSchema)):
+        return "its address is not http or https", "PIP_INDEX_URL (or pip's configuration) names the index; a file on this machine is named by path:"
+    if "NameResolution" in repr(error) or "getaddrinfo" in repr(error):
+        return "its name is not known here", _NO_ANSWER
+    if isinstance(error, requests.ConnectionError) and "NewConnectionError" in repr(error):
+        return "the connection is refused", _NO_ANSWER
+    return "the connection broke off", _TRY_LATER
+
+
+def _status(status: int) -> tuple[str, str]:
+    if status in {401, 403, 407}:
+        return f"it answers {status}, not permitted", _SIGN_IN if status != 407 else _PROXY
+    if status == 404:
+        return "it answers 404, although the index lists the file", "the index and its files disagree; try another index, or run again later"
+    return f"it answers {status}", _TRY_LATER

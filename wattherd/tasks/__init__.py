@@ -1,0 +1,31 @@
+"""The command line: one Invoke task per verb, each a few lines. A project's tasks.py says `from wattherd.tasks import namespace`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import invoke
+
+from wattherd.tasks import change, look
+
+#: In the order of `invoke --list`'s readers: what changes machines, then what looks.
+_TASKS: tuple[Any, ...] = (
+    change.deploy,
+    change.trust,
+    change.rollback,
+    change.remove,
+    change.init,
+    look.ping,
+    look.facts,
+    look.ask,
+    look.history,
+    look.inventory_show,
+)
+
+
+def collection(root: pathlib.Path) -> invoke.Collection:
+    """The namespace of a project that lies in `root`."""
+    made = invoke.Collection(*_TASKS)
+    made.configure({"wattherd": {"root": str(root)}})
+    return made

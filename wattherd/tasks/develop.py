@@ -1,0 +1,66 @@
+"""The developer's commands of a checkout: check, test, golden. The demo and the lab are beside them in tests/lab."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from wattherd.tasks.flags import Common, command
+
+_CHECKS: tuple[tuple[str, ...], ...] = (
+    ("ruff", "format", "--check", "."),
+    ("ruff", "check", "."),
+    ("mypy",),
+    ("lint-imports",),
+    (
+        "vermin",
+        "-t=3.8-",
+        "--no-tips",
+        "--violations",
+        "-q",
+        "wattherd/node",
+        "wattherd/resources",
+        "wattherd/wire",
+        "wattherd/machine.py",
+        "wattherd/store.py",
+        "wattherd/errors.py",
+        "wattherd/units.py",
+    ),
+    ("pytest", "-m", "not lab", "-q"),
+)
+
+
+def _run(common: Common, argv: tuple[str, ...]) -> int:
+    """Run a tool of this very environment, from the checkout's folder, with its own words on the terminal."""
+    common.screen.say(f"$ {' '.join(argv)}", "dim")
+    module = {"lint-imports": "importlinter.cli"}.get(argv[0], argv[0])
+    call = (
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", *argv[1:]]
+        if argv[0] == "lint-imports"
+        else [sys.executable, "-m", module, *argv[1:]]
+    )
+    return subprocess.run(call, cwd=common.root, check=False).returncode
+
+
+@command(("verbose",))
+def check(common: Common) -> int:
+    """Format, lint, types, import contracts, node Python version, and the tests that need no lab."""
+    return max(_run(common, argv) for argv in _CHECKS)
+
+
+@command(("verbose",), help={"k": "only tests whose name matches"}, name="test")
+def whole(common: Common, *, k: str = "") -> int:
+    """Everything `check` does, then the lab: real nodes, a real build, a real model (root needed)."""
+    if not k and (failed := max(_run(common, argv) for argv in _CHECKS)):
+        return failed
+    return _run(common, ("pytest", "-m", "lab", *(("-k", k) if k else ())))
+
+
+@command(("verbose",))
+def golden(common: Common) -> int:
+    """Rewrite tests/golden/*/manifest.json from host.yaml and facts.json. Read the difference, then commit it."""
+    return _run(common, ("tests.goldens",))
+
+
+TASKS: tuple[Any, ...] = (check, whole, golden)

@@ -1,0 +1,92 @@
+"""`history`, `rollback` and `remove`: verbs that act on what the nodes themselves keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from wattherd import fleet, inventory
+from wattherd.link import session
+from wattherd.verbs import access, deploy, project, watch
+from wattherd.wire import fields, manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`to` None means the generation before the current one, on each node."""
+
+    to: int | None = None
+    check: bool = False
+    diff: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    number: int
+    digest: str
+    applied_at: str
+    resources: int
+
+
+def history(reach: access.Access, selection: project.Selection, seen: watch.Watch) -> Mapping[str, fleet.Done[list[Generation]]]:
+    hosts = {host.name: host for host in project.hosts_of(reach.project.load(selection), selection, writes=False)}
+    seen.phase("history", list(hosts))
+    return fleet.each(list(hosts), lambda name: _history(reach, hosts[name]), forks=reach.forks)
+
+
+def _history(reach: access.Access, host: inventory.Host) -> list[Generation]:
+    opened = reach.open(host)
+    try:
+        return [fields.build(Generation, row) for row in fields.objects(opened.call({"verb": "history"}), "generations")]
+    finally:
+        opened.close()
+
+
+def rollback(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> deploy.Report:
+    order: dict[str, object] = {"verb": "rollback", "check": options.check, "diff": options.diff}
+    if options.to is not None:
+        order["to"] = options.to
+    return _on_all(reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check)
+
+
+def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> deploy.Report:
+    """An empty manifest: everything that Wattherd created is no longer wanted."""
+
+    def work(opened: session.Session, name: str, on_event: session.OnEvent) -> object:
+        empty = manifest.encode(manifest.Manifest(host=name, resources=()))
+        return opened.call({"verb": "check" if check else "apply"}, empty, on_event)
+
+    return _on_all(reach, selection, seen, "remove", work, check=check)
+
+
+def _on_all(
+    reach: access.Access,
+    selection: project.Selection,
+    seen: watch.Watch,
+    words: str,
+    work: Callable[[session.Session, str, session.OnEvent], object],
+    *,
+    check: bool,
+) -> deploy.Report:
+    begun_s = time.monotonic()
+    hosts = {host.name: host for host in project.hosts_of(reach.project.load(selection), selection, writes=True)}
+    counts = {name: fleet.Count() for name in hosts}
+    seen.phase(words, list(hosts))
+
+    def one(name: str) -> None:
+        def on_event(message: Mapping[str, object]) -> None:
+            counts[name].see(message)
+            seen.event(name, message)
+
+        opened = reach.open(hosts[name])
+        try:
+            work(opened, name, on_event)
+        finally:
+            opened.close()
+
+    def tell(name: str, done: fleet.Done[None]) -> None:
+        seen.done(name, counts[name].outcome(done.problem))
+
+    done = fleet.each(list(hosts), one, forks=reach.forks, on_done=tell)
+    return deploy.Report({name: counts[name].outcome(done[name].problem) for name in hosts}, round(time.monotonic() - begun_s, 3), check)

