@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattherd.role import Facts, Host, Model, Resource, Server, Unit, User
+from wattherd.role import Facts, Host, Model, Resource, Server, Unit, User, unit_word
 
 ACCOUNT = "llama"
 BINARY = "/opt/wattherd/current/bin/llama-server"
@@ -29,7 +29,7 @@ def _unit(host: Host, server: Server) -> Unit:
     text = host.text(
         "server/llama.service.j2",
         server=server,
-        flags=flags(server),
+        flags=[unit_word(word) for word in flags(server)],
         binary=BINARY,
         account=ACCOUNT,
         start_limit_s=start_limit_s(server, model),

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from wattherd import errors, plan, role
+from wattherd import errors, inventory, plan, role
 from wattherd.inventory import settings
 from wattherd.wire import facts, manifest
 
@@ -28,7 +28,7 @@ def host_of(case: pathlib.Path) -> role.Host:
     """host.yaml: name, groups, vars (own and free), and what the controller would have resolved (archive, models)."""
     told: Mapping[str, Any] = yaml.safe_load((case / "host.yaml").read_text())
     variables: dict[str, Any] = told.get("vars", {})
-    own = {key: value for key, value in variables.items() if key in settings.OWN}
+    own = {key: value for key, value in variables.items() if key in inventory.OWN}
     archive = told.get("archive")
     models = {name: role.Model(name=name, **row) for name, row in told.get("models", {}).items()}
     return role.Host(

@@ -9,15 +9,15 @@ Codes by room (docs/protocol.md describes each):
                nothing-selected not-confirmed not-root
   inventory    inventory-missing inventory-syntax inventory-invalid inventory-conflict bad-variable template-missing template-variable
                template-syntax role-invalid
-  sources      source-unknown source-missing source-unreachable source-changed digest-mismatch gguf-html gguf-lfs-pointer gguf-magic
-               gguf-endian gguf-truncated gguf-not-servable
+  sources      source-unknown source-missing source-unreachable source-changed source-not-archive digest-mismatch gguf-html
+               gguf-lfs-pointer gguf-magic gguf-version gguf-endian gguf-corrupt gguf-truncated gguf-split gguf-not-servable
   link         ssh-config unreachable connect-timeout auth-failed host-key-unknown host-key-changed host-key-revoked jump-failed
                login-noise python-missing python-old sudo-missing sudo-password-needed sudo-password-wrong host-silent stream-cut
                program-rejected bulk-failed
   node         node-busy protocol-mismatch manifest-invalid permission disk-full command-failed resource-failed internal
                generation-missing server-unreachable server-answer
-  resources    file-conflict user-unknown package-unavailable package-failed unit-invalid unit-failed unit-not-ready port-in-use
-               artifact-missing artifact-corrupt release-does-not-run build-failed build-tool-missing
+  resources    file-conflict folder-missing user-unknown group-unknown user-busy package-unavailable package-failed unit-invalid
+               unit-failed unit-not-ready port-in-use artifact-missing artifact-corrupt release-does-not-run build-failed build-tool-missing
   fleet        release-not-built batch-stopped
   lab          lab-needs-root lab-missing lab-failed lab-node-failed
 """

@@ -43,6 +43,7 @@ __all__ = [
     "Unit",
     "User",
     "digest_of",
+    "unit_word",
 ]
 
 Problem = errors.Problem
@@ -134,3 +135,10 @@ def digest_of(parts: Sequence[str]) -> str:
         summing.update(f"{len(body)}:".encode())
         summing.update(body)
     return summing.hexdigest()
+
+
+def unit_word(text: str) -> str:
+    """One word of an ExecStart= line, exactly as given: quoted where it must be, `%` and `$` freed of their meaning (systemd.service(5))."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    plain = bool(escaped) and not any(char.isspace() or char in "\"';" for char in escaped)
+    return escaped if plain else f'"{escaped}"'

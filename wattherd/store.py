@@ -89,7 +89,7 @@ def check_room(machine: machines.Machine, wanted: Mapping[str, int]) -> None:
     if todo_bytes and todo_bytes + MARGIN_BYTES > free_bytes:
         raise errors.Problem(
             "disk-full",
-            f"{units.size(todo_bytes)} must arrive in {BLOBS}, but only {units.size(free_bytes)} are free (and {units.size(MARGIN_BYTES)} stay free)",
+            f"{units.size(todo_bytes)} must go into {BLOBS}: {units.size(free_bytes)} are free, {units.size(MARGIN_BYTES)} must stay so",
             hint="free space there, or give /var/lib/wattherd a larger file system; nothing was copied",
             needed_bytes=todo_bytes,
             free_bytes=free_bytes,
@@ -217,4 +217,4 @@ def prepare(machine: machines.Machine) -> None:
     """The store's folders. Models are read by the server's own user, so the blobs are world-readable; only root writes."""
     for folder in (HOME, BLOBS, BUILDS):
         machine.make_dirs(folder)
-        os.chmod(machine.path(folder), 0o755)
+        machine.chmod(folder, 0o755)

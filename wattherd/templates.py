@@ -48,15 +48,29 @@ def render(folders: Sequence[Path], name: str, variables: Mapping[str, object], 
 def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     """One per set of folders, so that fifty hosts share the compiled templates; a file that changed is read again."""
     import jinja2
-    from jinja2 import runtime
+    from jinja2 import runtime, utils
 
     class Context(runtime.Context):
         def get_all(self) -> dict[str, object]:
-            """For an include: the names, not copied, so that a lazy mapping stays lazy there too."""
+            """What an include or import sees: the names, not copied, so that a lazy mapping stays lazy there too."""
             return cast("dict[str, object]", ChainMap(self.vars, self.parent))
+
+    class Template(jinja2.Template):
+        def new_context(
+            self,
+            vars: dict[str, object] | None = None,  # noqa: A002 - Jinja's own name
+            shared: bool = False,
+            locals: Mapping[str, object] | None = None,  # noqa: A002 - Jinja's own name
+        ) -> runtime.Context:
+            """Jinja copies a shared parent to add locals; one layer more does the same without looking anything up."""
+            if not (shared and locals):
+                return super().new_context(vars, shared, locals)
+            found = {name: value for name, value in locals.items() if value is not utils.missing}
+            return super().new_context(cast("dict[str, object]", ChainMap(found, vars or {})), shared=True)
 
     class Environment(jinja2.Environment):
         context_class = Context
+        template_class = Template
 
     return Environment(
         loader=jinja2.FileSystemLoader([str(folder) for folder in folders]),
@@ -89,13 +103,12 @@ def _undefined(error: Exception, name: str, variables: Mapping[str, object], fol
 
 
 def _place(error: Exception, name: str, folders: Sequence[Path]) -> str:
-    """Jinja writes its templates' own file names and lines into the traceback; the innermost is where it happened."""
-    roots = tuple(str(folder) for folder in folders)
+    """The innermost line of a template on the way to the error; Jinja leaves the template in its compiled code's globals."""
     found, traceback = _shown(name, folders), error.__traceback__
     while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if file.startswith(roots) and file.endswith(".j2"):
-            found = f"{_shown(file, folders)}:{traceback.tb_lineno}"
+        template = traceback.tb_frame.f_globals.get("__jinja_template__")
+        if template is not None:
+            found = f"{_shown(template.filename or template.name, folders)}:{template.get_corresponding_lineno(traceback.tb_lineno)}"
         traceback = traceback.tb_next
     return found
 

@@ -35,7 +35,8 @@ done
 
 def ensure(lab: places.Places, node: disk.Disk) -> None:
     """Leave a running node alone; a half dead one is cut off and booted again."""
-    if processes.of(node.root).whole:
+    found = processes.of(node.root)
+    if found.keepers and found.leader:
         network.connect(lab, node.node)
         if network.wait_for_ssh(node.address, _STILL_ANSWERS_S, lambda: True):
             return
@@ -87,10 +88,8 @@ def shut(lab: places.Places, name: str, folder: Path) -> None:
 def cut(lab: places.Places, name: str, folder: Path) -> None:
     """A power cut: every process of the node is killed at once. Nothing happens to one that is off."""
     until = time.monotonic() + _GONE_S
-    while (found := processes.of(folder / "root")).any:
-        # The keepers first, or they would boot it again; the node's pid 1 takes all of its processes with it.
-        first = tuple(process for process in (found.leader,) if process)
-        doomed = (*found.keepers, *(first or found.inside))
+    # Again and again, because a keeper that is killed while it boots the node leaves what it had just started.
+    while doomed := _all_of(lab, name, folder):
         processes.kill(doomed)
         processes.wait_gone(doomed, max(0.0, until - time.monotonic()))
         if time.monotonic() > until:
@@ -108,6 +107,12 @@ def enter(leader: int) -> tuple[str, ...]:
     """The words before a command that is to run inside the node, with the environment of a fresh root login."""
     environment = ("env", "-i", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     return ("nsenter", "-t", str(leader), "-a", *environment)
+
+
+def _all_of(lab: places.Places, name: str, folder: Path) -> tuple[processes.Process, ...]:
+    """The keepers first, or they would boot it again."""
+    found = processes.of(folder / "root")
+    return tuple(dict.fromkeys((*found.keepers, *found.inside, *processes.alive(cgroups.members(lab, name)))))
 
 
 def _nspawn(lab: places.Places, node: disk.Disk) -> Sequence[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.lab import places
 
 _BOOTED_BY_SYSTEMD = Path("/run/systemd/system")
 _PARENT = "wattherd-lab"
+_BUSY_S = 2.0
+_PAUSE_S = 0.02
 
 
 def given_by_systemd() -> bool:
@@ -29,6 +32,16 @@ def make(lab: places.Places, node: str) -> tuple[Path, ...]:
     return groups
 
 
+def members(lab: places.Places, node: str) -> frozenset[int]:
+    """The process numbers in the node's groups: only the lab puts any there."""
+    listed: set[int] = set()
+    for folder in _folders(lab):
+        for procs in (folder / lab.machine(node)).rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                listed.update(int(line) for line in procs.read_text().split())
+    return frozenset(listed)
+
+
 def remove(lab: places.Places, node: str) -> None:
     for folder in _folders(lab):
         _remove_tree(folder / lab.machine(node))
@@ -36,9 +49,11 @@ def remove(lab: places.Places, node: str) -> None:
 
 def remove_all(lab: places.Places) -> None:
     for folder in _folders(lab):
-        _remove_tree(folder)
-        with contextlib.suppress(OSError):
-            folder.parent.rmdir()
+        for group in folder.glob("*/"):
+            _remove_tree(group)
+        for empty in (folder, folder.parent):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
 
 
 def _folders(lab: places.Places) -> tuple[Path, ...]:
@@ -53,7 +68,12 @@ def _hierarchies() -> Iterator[Path]:
 
 
 def _remove_tree(group: Path) -> None:
-    """Groups are folders that hold no files of their own; a busy one stays, and is no error."""
-    for folder, _, _ in os.walk(group, topdown=False):
-        with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+    """Groups are folders without files of their own. One whose last process has just ended is busy for a moment more."""
+    until = time.monotonic() + _BUSY_S
+    while group.is_dir():
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+        if not group.is_dir() or time.monotonic() > until:
+            return
+        time.sleep(_PAUSE_S)  # the kernel tells of a group that became empty only in the unified hierarchy

@@ -35,10 +35,6 @@ class Found:
     inside: tuple[Process, ...]
 
     @property
-    def whole(self) -> bool:
-        return bool(self.keepers) and self.leader is not None
-
-    @property
     def any(self) -> bool:
         return bool(self.keepers or self.inside)
 
@@ -64,6 +60,10 @@ def of_all(roots: Sequence[Path]) -> dict[Path, Found]:
         elif process and kept:
             keepers[kept].append(process)
     return {root: Found(tuple(keepers[root]), _leader(inside[root]), tuple(inside[root])) for root in roots}
+
+
+def alive(pids: Iterable[int]) -> tuple[Process, ...]:
+    return tuple(process for pid in pids if (process := _process(pid)))
 
 
 def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:

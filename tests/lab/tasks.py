@@ -6,7 +6,7 @@ import dataclasses
 import subprocess
 import sys
 
-import invoke
+from invoke.collection import Collection
 
 from tests.lab import fleet
 from wattherd import units
@@ -50,4 +50,4 @@ def _show(common: Common, found: fleet.Status) -> int:
     return 0
 
 
-namespace = invoke.Collection(up, status, down, test)
+namespace = Collection(up, status, down, test)

@@ -9,34 +9,34 @@ import grp
 import hashlib
 import os
 import pwd
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from wattherd import machine as machines
 
 #: As the last word of a plan: any further words.
 REST = "..."
 
-Effect = Callable[[Sequence[str]], Optional[machines.Result]]
+Effect = Callable[[Sequence[str]], machines.Result | None]
 
 
 @dataclass(frozen=True)
 class Call:
     """One command as it was asked for."""
 
-    argv: Tuple[str, ...]
-    given: Optional[bytes]
+    argv: tuple[str, ...]
+    given: bytes | None
     environment: Mapping[str, str]
-    timeout_s: Optional[float]
+    timeout_s: float | None
 
 
 @dataclass
 class Planned:
-    argv: Tuple[str, ...]
+    argv: tuple[str, ...]
     result: machines.Result
-    effect: Optional[Effect]
-    left: Optional[int]
+    effect: Effect | None
+    left: int | None
 
     def fits(self, argv: Sequence[str]) -> bool:
         if self.left == 0:
@@ -50,24 +50,26 @@ class Planned:
 class Runner:
     """Stands where `machine.run_program` stands. An unplanned command fails; so does a test that planned commands and ran none."""
 
-    planned: List[Planned] = field(default_factory=list)
-    ran: List[Call] = field(default_factory=list)
-    refused: List[Tuple[str, ...]] = field(default_factory=list)
+    planned: list[Planned] = field(default_factory=list)
+    ran: list[Call] = field(default_factory=list)
+    refused: list[tuple[str, ...]] = field(default_factory=list)
 
     def plan(
         self,
         *argv: str,
         code: int = 0,
-        out: Union[str, bytes] = "",
+        out: str | bytes = "",
         err: str = "",
-        effect: Optional[Effect] = None,
-        times: Optional[int] = 1,
+        effect: Effect | None = None,
+        times: int | None = 1,
     ) -> None:
         """Allow a command `times` times (None: any number). `effect` may change the tree, and may return a Result of its own."""
         body = out.encode() if isinstance(out, str) else out
         self.planned.append(Planned(argv, machines.Result(code, body, err.encode()), effect, times))
 
-    def __call__(self, argv: Sequence[str], given: Optional[bytes], environment: Mapping[str, str], timeout_s: Optional[float]) -> machines.Result:
+    def __call__(
+        self, argv: Sequence[str], given: bytes | None, environment: Mapping[str, str], timeout_s: float | None
+    ) -> machines.Result:
         self.ran.append(Call(tuple(argv), given, dict(environment), timeout_s))
         for plan in self.planned:
             if plan.fits(argv):
@@ -78,7 +80,7 @@ class Runner:
         raise AssertionError(f"not planned: {' '.join(argv)}")
 
     @property
-    def commands(self) -> List[Tuple[str, ...]]:
+    def commands(self) -> list[tuple[str, ...]]:
         return [call.argv for call in self.ran]
 
     def verify(self) -> None:
@@ -92,8 +94,8 @@ class Machine(machines.Machine):
     def __init__(self, root: str, runner: machines.Runner = machines.run_program) -> None:
         super().__init__(root, runner)
         self.clock_s = 1_700_000_000.0
-        self.waits: List[float] = []
-        self.on_wait: Optional[Callable[[], None]] = None
+        self.waits: list[float] = []
+        self.on_wait: Callable[[], None] | None = None
 
     def now_s(self) -> float:
         return self.clock_s
@@ -112,8 +114,8 @@ class Machine(machines.Machine):
 class Told:
     """A Tell that remembers."""
 
-    words: List[str] = field(default_factory=list)
-    steps: List[Tuple[str, float, float, str]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    steps: list[tuple[str, float, float, str]] = field(default_factory=list)
 
     def __call__(self, words: str, done: float = 0, total: float = 0, unit: str = "") -> None:
         self.words.append(words)
@@ -137,7 +139,7 @@ class Bench:
     def my_group(self) -> str:
         return grp.getgrgid(os.getegid()).gr_name
 
-    def put(self, path: str, body: Union[str, bytes] = "", mode: int = 0o644) -> None:
+    def put(self, path: str, body: str | bytes = "", mode: int = 0o644) -> None:
         """A file of the node, with the folders above it."""
         real = Path(self.machine.path(path))
         real.parent.mkdir(parents=True, exist_ok=True)
@@ -154,18 +156,18 @@ class Bench:
         real.parent.mkdir(parents=True, exist_ok=True)
         real.symlink_to(target)
 
-    def tree(self) -> Dict[str, Tuple[object, ...]]:
+    def tree(self) -> dict[str, tuple[object, ...]]:
         return snapshot(self.machine.root)
 
 
-def snapshot(root: str) -> Dict[str, Tuple[object, ...]]:
+def snapshot(root: str) -> dict[str, tuple[object, ...]]:
     """Everything under `root`, with times and inodes: equal snapshots mean that nothing was written."""
-    found: Dict[str, Tuple[object, ...]] = {}
+    found: dict[str, tuple[object, ...]] = {}
     for real in sorted(Path(root).rglob("*")):
         seen = real.lstat()
         body: object = None
         if real.is_symlink():
-            body = os.readlink(real)
+            body = str(real.readlink())
         elif real.is_file():
             body = hashlib.sha256(real.read_bytes()).hexdigest()
         found[str(real.relative_to(root))] = (seen.st_ino, seen.st_mode, seen.st_uid, seen.st_gid, seen.st_mtime_ns, seen.st_ctime_ns, body)

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import io
 import tarfile
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from collections.abc import Iterable, Mapping
 
 from wattherd import store
 from wattherd.machine import Machine
@@ -46,17 +46,17 @@ FILES: Mapping[str, str] = {
     "tiny/ggml/CMakeLists.txt": "# a decoy: deeper than the real one\n",
     "tiny/ggml/number.c": "int number(void) { return NUMBER; }\n",
 }
-PROBES: Tuple[Tuple[str, ...], ...] = (("bin/llama-server", "--version"), ("bin/llama-server", "--list-devices"))
+PROBES: tuple[tuple[str, ...], ...] = (("bin/llama-server", "--version"), ("bin/llama-server", "--list-devices"))
 FINGERPRINT = "0123456789abcdef0123456789abcdef"
 
 
-def archive(changes: Optional[Mapping[str, str]] = None) -> bytes:
+def archive(changes: Mapping[str, str] | None = None) -> bytes:
     """The source as an sdist has it: one folder at the top, the project in a folder below."""
     return pack_tar({f"tiny-1.0/{name}": text.encode() for name, text in {**FILES, **(changes or {})}.items()})
 
 
-def pack_tar(files: Mapping[str, bytes], links: Optional[Mapping[str, str]] = None) -> bytes:
-    entries: List[Tuple[tarfile.TarInfo, bytes]] = []
+def pack_tar(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
+    entries: list[tuple[tarfile.TarInfo, bytes]] = []
     for name, body in sorted(files.items()):
         entry = tarfile.TarInfo(name)
         entry.size = len(body)
@@ -69,7 +69,7 @@ def pack_tar(files: Mapping[str, bytes], links: Optional[Mapping[str, str]] = No
     return pack_entries(entries)
 
 
-def pack_entries(entries: Iterable[Tuple[tarfile.TarInfo, bytes]]) -> bytes:
+def pack_entries(entries: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     """A .tar.gz of whatever entries a test dreams up, the same bytes each time."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
@@ -86,10 +86,10 @@ def put(machine: Machine, body: bytes) -> str:
     return digest
 
 
-def wanted(machine: Machine, changes: Optional[Mapping[str, str]] = None, fingerprint: str = FINGERPRINT, **fields: object) -> build.Build:
+def wanted(machine: Machine, changes: Mapping[str, str] | None = None, fingerprint: str = FINGERPRINT, **fields: object) -> build.Build:
     """A build of the miniature whose source is in the store already."""
     body = archive(changes)
-    values: Dict[str, object] = {
+    values: dict[str, object] = {
         "options": {"LLAMA_BUILD_NUMBER": "11434"},
         "targets": ("llama-server", "llama-bench"),
         "products": ("bin/llama-server", "bin/llama-bench"),

@@ -22,6 +22,7 @@ from wattherd import errors, fleet, units
 _STYLES = {"ok": "green", "changed": "yellow", "would_change": "yellow", "failed": "red", "unreachable": "red", "skipped": "cyan"}
 #: Long work on something that is no terminal (a log, CI) says where it is this often.
 _LOG_EVERY_S = 15.0
+_FILE_COLUMNS = 240
 
 
 class Screen:
@@ -30,7 +31,9 @@ class Screen:
     def __init__(self, *, as_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
         self.verbose = verbose
-        self.out = rich.console.Console(stderr=as_json, highlight=False, soft_wrap=True)
+        stream = sys.stderr if as_json else sys.stdout
+        # What goes to a file or a pipe is not folded at a width that nobody sees.
+        self.out = rich.console.Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else _FILE_COLUMNS)
         self._live: rich.live.Live | None = None
         self._rows: dict[str, str] = {}
         self._lock = threading.RLock()

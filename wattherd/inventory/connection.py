@@ -164,9 +164,11 @@ def _seconds(value: object) -> int:
 
 def _whole(value: object) -> int:
     """An INI file and an expression may hand over digits as text."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError  # noqa: TRY004 - the caller turns this one kind into a Problem
-    return int(value)
+    return value
 
 
 def _flag(value: object) -> bool:
@@ -179,7 +181,10 @@ def _flag(value: object) -> bool:
 def _words(value: object) -> list[str]:
     if not isinstance(value, str):
         raise ValueError  # noqa: TRY004 - the caller turns this one kind into a Problem
-    return shlex.split(value)
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise ValueError("OpenSSH options with every quote closed") from error
 
 
 def _one_of(allowed: tuple[str, ...]) -> Callable[[object], str]:

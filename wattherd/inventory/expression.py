@@ -65,9 +65,7 @@ class Renderer:
 
     def _lookup(self, plugin: str, *words: str, default: str = "") -> str:
         if plugin.removeprefix("ansible.builtin.") != "env":
-            raise errors.Problem(
-                "bad-variable", f"lookup('{plugin}', …) is not known", hint="lookup('env', 'NAME') is the one lookup there is"
-            )
+            raise ValueError(f"lookup('{plugin}', …) is not known; lookup('env', 'NAME') is the one lookup there is")
         return ",".join(self._environ.get(word, default) for word in words)
 
 

@@ -99,6 +99,7 @@ def _problem(model: type[pydantic.BaseModel], detail: ErrorDetails, subject: Sub
 
 def _joined(found: list[errors.Problem]) -> errors.Problem:
     """All of them in one message, so that a file is corrected once; code and hint are the first one's."""
+    found = sorted(found, key=lambda item: item.code != "unknown-key")  # an unknown key is often why another one is lacking
     first = found[0]
     lines = list(dict.fromkeys(f"{item.message}{f' ({item.hint})' if item.hint and item is not first else ''}" for item in found))
     if len(lines) > _MOST_SHOWN:

@@ -20,7 +20,7 @@ LAYERS = (
     "group_vars of a group",
     "the host in an inventory file",
     "host_vars",
-    "extra variables",
+    "--extra-vars",
 )
 _ALL, _GROUP, _ALL_FILE, _GROUP_FILE, _HOST, _HOST_FILE, _EXTRA = range(len(LAYERS))
 

@@ -6,7 +6,7 @@ authority's signature. Which authorities are trusted for which host is known_hos
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 import struct
 from dataclasses import dataclass
@@ -117,21 +117,35 @@ def read(blob: bytes) -> Certificate:
 
 def objection(certificate: Certificate, name: str, now: float) -> str:
     """Why this certificate does not prove that a host is called name; "" when it does. Its authority must already be trusted."""
-    if certificate.kind != _HOST_KIND:
-        return "it is a certificate for users, not for hosts"
-    if not _signature_holds(certificate):
-        return "the signature of its authority is wrong or of a kind that is not accepted"
-    if certificate.critical_options:
-        return f"it has critical options that no client understands: {noise.plain(', '.join(certificate.critical_options))}"
+    window = _outside_window(certificate, now)
+    checks = (
+        (certificate.kind != _HOST_KIND, "it is a certificate for users, not for hosts"),
+        # Before any of its words is looked at: they are a stranger's until the authority has vouched for them.
+        (not _signature_holds(certificate), "the signature of its authority is wrong or of a kind that is not accepted"),
+        (
+            bool(certificate.critical_options),
+            f"it has critical options that no client understands: {_listed(certificate.critical_options)}",
+        ),
+        (bool(window), window),
+        (not certificate.principals, "it names no host; sign it again with ssh-keygen -h -n NAME"),
+    )
+    for fails, reason in checks:
+        if fails:
+            return reason
+    is_named = any(fits(principal, name) for principal in certificate.principals)
+    return "" if is_named else f"it is for {_listed(certificate.principals)}, not for {name}"
+
+
+def _outside_window(certificate: Certificate, now: float) -> str:
     if now < certificate.valid_after_s:
         return f"it is valid only from {_instant(certificate.valid_after_s)}"
     if now >= certificate.valid_before_s and certificate.valid_before_s != _FOR_EVER:
         return f"it expired at {_instant(certificate.valid_before_s)}"
-    if not certificate.principals:
-        return "it names no host; sign it again with ssh-keygen -h -n NAME"
-    if not any(fits(principal, name) for principal in certificate.principals):
-        return f"it is for {noise.plain(', '.join(certificate.principals))}, not for {name}"
     return ""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return noise.plain(", ".join(names))
 
 
 def fits(pattern: str, text: str) -> bool:
@@ -161,6 +175,6 @@ def _signature_holds(certificate: Certificate) -> bool:
 
 def _instant(seconds: int) -> str:
     try:
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError, OSError):
         return "a time beyond the calendar"

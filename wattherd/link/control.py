@@ -128,11 +128,13 @@ class ControlChannel:
             raise self._cut()
 
     def _cut(self) -> errors.Problem:
-        return errors.Problem("stream-cut", f"the connection to {self._title} broke", hint="the machine may have restarted, or the network failed; run again")
+        return cut(self._title)
 
     def _silent(self, limit_s: float) -> errors.Problem:
         return errors.Problem(
-            "host-silent", f"{self._title} said nothing for {limit_s:g} s", hint="the machine hangs or is overloaded, or the network fails without a word"
+            "host-silent",
+            f"{self._title} said nothing for {limit_s:g} s",
+            hint="the machine hangs or is overloaded, or the network fails without a word",
         )
 
 
@@ -146,6 +148,12 @@ class _Bell(threading.Event):
         super().clear()
 
 
+def cut(title: str) -> errors.Problem:
+    return errors.Problem(
+        "stream-cut", f"the connection to {title} broke", hint="the machine may have restarted, or the network failed; run again"
+    )
+
+
 def start(session: paramiko.Channel, command: str, title: str, limit_s: float) -> ControlChannel:
     """Run a command in a fresh session channel. Paramiko waits without limit for the host's consent; here a timer ends that."""
     watch = threading.Timer(limit_s, session.close)
@@ -156,10 +164,10 @@ def start(session: paramiko.Channel, command: str, title: str, limit_s: float) -
     except (paramiko.SSHException, OSError, EOFError) as error:
         session.close()
         raise errors.Problem(
-            "stream-cut", f"{title} did not start the command", hint="its login may be restricted (ForceCommand, a shell that refuses), or the connection broke"
+            "stream-cut",
+            f"{title} did not start the command",
+            hint="its login may be restricted (ForceCommand, a shell that refuses), or the connection broke",
         ) from error
     finally:
         watch.cancel()
     return ControlChannel(session, title)
-
-

@@ -13,11 +13,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO
 
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _STDERR_BYTES = 2000
 _LEAVE_S = 2.0
+_LAST_WORDS_S = 0.3
 #: After this long without an answer to what we sent (keepalives at least), the kernel reports the connection as dead.
 _DEAD_AFTER_MS = 60_000
 
@@ -52,20 +52,26 @@ class Proxy:
 
     def __init__(self, command: str) -> None:
         self.end, theirs = socket.socketpair()
-        self._said: IO[bytes] = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the command, until close()
         environ = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
         with theirs:
             # A session of its own: an ssh inside it finds no terminal on which it could ask a question and wait for ever.
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs, stdout=theirs, stderr=self._said, env=environ, start_new_session=True
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._said.fileno(),
+                env=environ,
+                start_new_session=True,
             )
 
-    def stderr(self) -> bytes:
-        """The end of what it said, once it had a moment to say it."""
+    def last_words(self) -> bytes | None:
+        """The end of what it said on stderr; None when it still runs and said nothing."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.2)
+            self._process.wait(_LAST_WORDS_S)
         size = os.fstat(self._said.fileno()).st_size
-        return os.pread(self._said.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
+        said = os.pread(self._said.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
+        return said or (None if self._process.poll() is None else b"")
 
     def exit_status(self) -> int | None:
         return self._process.poll()

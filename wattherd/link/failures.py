@@ -19,12 +19,20 @@ _CONNECT_FAILED = 2
 def dialling(error: OSError, hop: route.Hop, title: str, limit_s: float) -> errors.Problem:
     """A connection that did not come about."""
     if isinstance(error, socket.gaierror):
-        return _problem("unreachable", f"{title}: the name {hop.hostname} has no address ({error.strerror})", "look at ansible_host, and at your name server", hop)
+        return _problem(
+            "unreachable",
+            f"{title}: the name {hop.hostname} has no address ({error.strerror})",
+            "look at ansible_host, and at your name server",
+            hop,
+        )
     if isinstance(error, TimeoutError):
         return timeout(hop, title, limit_s, f"{hop.address} does not answer")
     if isinstance(error, ConnectionRefusedError):
         return _problem(
-            "unreachable", f"{title} refuses connections at port {hop.port}", "start sshd there (systemctl start ssh), or correct ansible_port", hop
+            "unreachable",
+            f"{title} refuses connections at port {hop.port}",
+            "start sshd there (systemctl start ssh), or correct ansible_port",
+            hop,
         )
     reason = error.strerror or noise.plain(str(error)) or type(error).__name__
     return _problem("unreachable", f"{title} cannot be reached: {reason}", "is it switched on, and on this network?", hop)
@@ -42,18 +50,35 @@ def timeout(hop: route.Hop, title: str, limit_s: float, what: str) -> errors.Pro
 def through(error: BaseException, hop: route.Hop, title: str, before: str, limit_s: float) -> errors.Problem:
     """A jump host that did not lead on."""
     if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
-        return _problem("jump-failed", f"{before} does not let connections through to {hop.address}", "set AllowTcpForwarding yes in its sshd_config", hop)
+        return _problem(
+            "jump-failed",
+            f"{before} does not let connections through to {hop.address}",
+            "set AllowTcpForwarding yes in its sshd_config",
+            hop,
+        )
     if isinstance(error, paramiko.ChannelException) and error.code == _CONNECT_FAILED:
         reason = "refused, or no route from there"
-        return _problem("jump-failed", f"{before} cannot reach {hop.address} for {title} ({reason})", f"log in at the jump host and try: nc -z {hop.hostname} {hop.port}", hop)
-    return _problem("jump-failed", f"{before} gave no way to {hop.address} within {limit_s:g} s ({_words(error)})", "is the machine behind it switched on?", hop)
+        return _problem(
+            "jump-failed",
+            f"{before} cannot reach {hop.address} for {title} ({reason})",
+            f"log in at the jump host and try: nc -z {hop.hostname} {hop.port}",
+            hop,
+        )
+    return _problem(
+        "jump-failed",
+        f"{before} gave no way to {hop.address} within {limit_s:g} s ({_words(error)})",
+        "is the machine behind it switched on?",
+        hop,
+    )
 
 
 def proxy(said: bytes, status: int | None, hop: route.Hop, title: str) -> errors.Problem:
     """A ProxyCommand that ended, or never carried anything."""
     ending = "still runs" if status is None else f"ended with exit status {status}"
     words = noise.describe(said) or "nothing"
-    return _problem("jump-failed", f"{title}: its ProxyCommand {ending} and said: {words}", f"try it by hand: {noise.plain(hop.proxy_command)}", hop)
+    return _problem(
+        "jump-failed", f"{title}: its ProxyCommand {ending} and said: {words}", f"try it by hand: {noise.plain(hop.proxy_command)}", hop
+    )
 
 
 def handshake(error: BaseException, hop: route.Hop, title: str, limit_s: float, elapsed_s: float) -> errors.Problem:
@@ -62,11 +87,21 @@ def handshake(error: BaseException, hop: route.Hop, title: str, limit_s: float, 
     if isinstance(root, TimeoutError) or elapsed_s >= limit_s:
         return timeout(hop, title, limit_s, "it takes connections and then says nothing, or too little,")
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
-        return _problem("unreachable", f"{title}: no algorithm in common ({_words(error)})", "its sshd is very old or very strict; look at its Ciphers, KexAlgorithms and HostKeyAlgorithms", hop)
+        return _problem(
+            "unreachable",
+            f"{title}: no algorithm in common ({_words(error)})",
+            "its sshd is very old or very strict; look at its Ciphers, KexAlgorithms and HostKeyAlgorithms",
+            hop,
+        )
     if isinstance(root, (EOFError, ConnectionError)):
         hint = "too many connections at once (MaxStartups in sshd_config), a firewall, or fail2ban"
         return _problem("unreachable", f"{title} closed the connection before the session began", hint, hop)
-    return _problem("unreachable", f"{title}: no SSH session comes about at port {hop.port}: {_words(error)}", "is this port sshd's? look at ansible_port", hop)
+    return _problem(
+        "unreachable",
+        f"{title}: no SSH session comes about at port {hop.port}: {_words(error)}",
+        "is this port sshd's? look at ansible_port",
+        hop,
+    )
 
 
 def host_key_unknown(hop: route.Hop, title: str, name: str, shown: str, detail: str) -> errors.Problem:
@@ -74,7 +109,12 @@ def host_key_unknown(hop: route.Hop, title: str, name: str, shown: str, detail: 
     if detail:
         message = f"{title} shows a certificate that does not prove it: {detail} ({shown})"
         return _problem("host-key-unknown", message, "renew the certificate on that machine, or look at the @cert-authority lines", hop)
-    return _problem("host-key-unknown", f"{title} is not known; it shows {shown}", f"compare the fingerprint, then record it: invoke trust --hosts {name}", hop)
+    return _problem(
+        "host-key-unknown",
+        f"{title} is not known; it shows {shown}",
+        f"compare the fingerprint, then record it: invoke trust --hosts {name}",
+        hop,
+    )
 
 
 def host_key_changed(hop: route.Hop, title: str, shown: str, expected: tuple[tuple[str, str], ...], detail: str) -> errors.Problem:
@@ -94,7 +134,12 @@ def host_key_changed(hop: route.Hop, title: str, shown: str, expected: tuple[tup
 
 
 def host_key_revoked(hop: route.Hop, title: str, shown: str, where: str) -> errors.Problem:
-    return _problem("host-key-revoked", f"{title} shows a revoked key: {shown}, revoked at {where}", "do not use this machine before it has new host keys", hop)
+    return _problem(
+        "host-key-revoked",
+        f"{title} shows a revoked key: {shown}, revoked at {where}",
+        "do not use this machine before it has new host keys",
+        hop,
+    )
 
 
 def _words(error: BaseException) -> str:

@@ -127,7 +127,7 @@ class Book:
             return Verdict("revoked", revoked)
         if certificate:
             vouching = tuple(e for e in entries if e.marker == AUTHORITY and e.key == certificate.authority)
-            detail = certificates.objection(certificate, name, now) if vouching else "no @cert-authority line names the authority of its certificate"
+            detail = certificates.objection(certificate, name, now) if vouching else "no @cert-authority line names its authority"
             if not detail:
                 return Verdict("known", vouching)
         return self._plain_verdict(name, port, plain, detail)
@@ -172,7 +172,7 @@ class Library:
         except (FileNotFoundError, NotADirectoryError):
             return None, (), ()
         except OSError as error:
-            raise errors.Problem("ssh-config", f"cannot read {path}: {error.strerror}", hint="host keys are checked against this file") from error
+            raise errors.Problem("ssh-config", f"cannot read {path}: {error.strerror}", hint="host keys are looked up there") from error
         return self._read[path]
 
 
@@ -211,7 +211,7 @@ def _read_words(marker: str, words: list[str]) -> tuple[str, bytes]:
 
 def _wrong_names(names: str) -> str:
     if names.startswith(f"[{_SALTED}"):
-        return "the port stands outside the hash, so ssh never matches this line; an old ssh-keyscan -H -p wrote it: remove it and scan again"
+        return "the port stands outside the hash, so ssh never matches this line (an old ssh-keyscan -H -p wrote it): scan again"
     if names.startswith("|") and _salt_and_hash(names) is None:
         return "the hashed name is damaged"
     return ""

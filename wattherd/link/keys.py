@@ -68,7 +68,7 @@ class KeyFiles:
         return found
 
     def public(self, path: Path) -> bytes:
-        """The public half of a key file without its passphrase: from the file beside it, or from its own clear part. b"" when neither has it."""
+        """The public half of a key file, without its passphrase; b"" when neither the file nor the one beside it tells."""
         for candidate in (path.with_name(path.name + ".pub"), path):
             with contextlib.suppress(OSError):
                 text = candidate.read_bytes()

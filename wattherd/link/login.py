@@ -8,17 +8,15 @@ from __future__ import annotations
 import time
 
 import paramiko
-from paramiko import auth_strategy
 
 from wattherd import errors
 from wattherd.link import keys, noise, route
 
 
-class Attempt(auth_strategy.AuthStrategy):
+class Attempt:
     """`login` is set once the machine has let us in."""
 
     def __init__(self, hop: route.Hop, title: str, files: keys.KeyFiles, limit_s: float) -> None:
-        super().__init__(ssh_config=paramiko.SSHConfig())
         self.login: keys.Login | None = None
         self._hop = hop
         self._title = title
@@ -27,13 +25,13 @@ class Attempt(auth_strategy.AuthStrategy):
         self._tried: list[str] = []
         self._useless: list[str] = []
 
-    def authenticate(self, transport: paramiko.Transport) -> auth_strategy.AuthResult:
+    def authenticate(self, transport: paramiko.Transport) -> None:
+        """Called by paramiko once the host key has been accepted."""
         agent = keys.Agent(self._hop.agent)
         try:
             self._offer_all(transport, agent)
         finally:
             agent.close()
-        return auth_strategy.AuthResult(strategy=self)
 
     def _offer_all(self, transport: paramiko.Transport, agent: keys.Agent) -> None:
         for offer in keys.offers(self._hop, self._files, agent):
@@ -79,7 +77,8 @@ class Attempt(auth_strategy.AuthStrategy):
         except paramiko.BadAuthenticationType as error:
             raise self._refused(f"it takes {noise.plain(', '.join(error.allowed_types))}") from error
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._silent() if transport.is_active() and time.monotonic() - started_s >= self._limit_s else self._refused("") from error
+            late = transport.is_active() and time.monotonic() - started_s >= self._limit_s
+            raise self._silent() if late else self._refused("") from error
         if further:
             raise self._refused(f"it wants {noise.plain(', '.join(further))}")
 

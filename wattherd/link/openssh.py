@@ -12,6 +12,8 @@ import math
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from wattherd import errors
@@ -66,8 +68,11 @@ class Bulk:
         self._config = self._folder / "config"
         self._numbers = itertools.count(1)
         self._channels: list[process.ProcessChannel] = []
-        public = tuple(self._public_file(index, login) for index, login in enumerate(logins))
-        text = config(path, logins, public, project, limits_s, fast_aes=algorithms.has_fast_aes())
+        stages = [
+            Stage(hop, login, self._public_file(index, login), limit_s)
+            for index, (hop, login, limit_s) in enumerate(zip(path.machines, logins, limits_s, strict=True))
+        ]
+        text = config(stages, project, path.client_kex, fast_aes=algorithms.has_fast_aes())
         self._config.touch(mode=0o600)
         self._config.write_text(text, encoding="utf-8")
 
@@ -84,7 +89,7 @@ class Bulk:
         try:
             channel = process.ProcessChannel(argv, title, explain=explain)
         except FileNotFoundError as error:
-            raise errors.Problem("ssh-config", "the program ssh is not installed here", hint="install it: apt install openssh-client") from error
+            raise errors.Problem("ssh-config", "the program ssh is not installed here", hint="apt install openssh-client") from error
         self._channels.append(channel)
         return channel
 
@@ -102,14 +107,23 @@ class Bulk:
         return target
 
 
-def config(
-    path: route.Route, logins: tuple[keys.Login, ...], public: tuple[Path | None, ...], project: Path, limits_s: tuple[float, ...], *, fast_aes: bool
-) -> str:
-    """The text of the configuration file: a block for each machine, then what holds for all."""
+@dataclass(frozen=True)
+class Stage:
+    """One machine as ssh shall reach it. `agent_file` is the public half of a key that the agent holds."""
+
+    hop: route.Hop
+    login: keys.Login
+    agent_file: Path | None
+    limit_s: float
+
+
+def config(stages: Sequence[Stage], project: Path, client_kex: Sequence[str], *, fast_aes: bool) -> str:
+    """The text of the configuration file: a block for each machine, the last being the target, then what holds for all."""
+    kex, ciphers = algorithms.bulk_kex(client_kex), algorithms.bulk_ciphers(fast_aes=fast_aes)
     blocks = []
-    for index, (hop, login, agent_file, limit_s) in enumerate(zip(path.machines, logins, public, limits_s, strict=True)):
-        name = _TARGET if hop is path.target else f"wattherd-hop-{index}"
-        lines = [f"Host {name}", *(f"  {line}" for line in _machine(path, hop, login, agent_file, project, limit_s, fast_aes=fast_aes))]
+    for index, stage in enumerate(stages):
+        name = _TARGET if index == len(stages) - 1 else f"wattherd-hop-{index}"
+        lines = [f"Host {name}", *(f"  {line}" for line in _machine(stage, project, kex, ciphers))]
         if index:
             lines.append(f"  ProxyJump wattherd-hop-{index - 1}")
         blocks.append("\n".join(lines) + "\n")
@@ -131,20 +145,24 @@ def meaning(said: bytes, stderr: bytes, path: route.Route, title: str) -> errors
     )
 
 
-def _machine(
-    path: route.Route, hop: route.Hop, login: keys.Login, agent_file: Path | None, project: Path, limit_s: float, *, fast_aes: bool
-) -> list[str]:
-    lines = [f"HostName {_word(hop.hostname)}", f"Port {hop.port}", f"User {_word(hop.user)}", f"ConnectTimeout {max(1, math.ceil(limit_s))}"]
-    lines.append(f"AddressFamily {hop.address_family}")
-    lines.append("UserKnownHostsFile " + " ".join(_word(file) for file in dict.fromkeys((*hop.known_hosts, project))))
-    lines.append("GlobalKnownHostsFile none")
-    key = agent_file or login.private_key
-    lines.append(f"IdentityFile {_word(key) if key else 'none'}")
-    lines.append(f"IdentityAgent {_word(hop.agent) if agent_file and hop.agent else 'none'}")
-    lines.append("KexAlgorithms " + ",".join(hop.kex_algorithms or algorithms.bulk_kex(path.client_kex)))
-    lines.append("Ciphers " + ",".join(hop.ciphers or algorithms.bulk_ciphers(fast_aes=fast_aes)))
-    if login.certificate:
-        lines.append(f"CertificateFile {_word(login.certificate)}")
+def _machine(stage: Stage, project: Path, kex: Sequence[str], ciphers: Sequence[str]) -> list[str]:
+    hop = stage.hop
+    key = stage.agent_file or stage.login.private_key
+    lines = [
+        f"HostName {_word(hop.hostname)}",
+        f"Port {hop.port}",
+        f"User {_word(hop.user)}",
+        f"ConnectTimeout {max(1, math.ceil(stage.limit_s))}",
+        f"AddressFamily {hop.address_family}",
+        "UserKnownHostsFile " + " ".join(_word(file) for file in dict.fromkeys((*hop.known_hosts, project))),
+        "GlobalKnownHostsFile /dev/null",
+        f"IdentityFile {_word(key) if key else 'none'}",
+        f"IdentityAgent {_word(hop.agent) if stage.agent_file else 'none'}",
+        "KexAlgorithms " + ",".join(hop.kex_algorithms or kex),
+        "Ciphers " + ",".join(hop.ciphers or ciphers),
+    ]
+    if stage.login.certificate:
+        lines.append(f"CertificateFile {_word(stage.login.certificate)}")
     if hop.host_key_alias:
         lines.append(f"HostKeyAlias {_word(hop.host_key_alias)}")
     if hop.host_key_algorithms:
@@ -164,5 +182,5 @@ def _word(value: str | Path) -> str:
 
 def _checked(text: str) -> str:
     if not text.isprintable() or "${" in text:
-        raise errors.Problem("ssh-config", f"{noise.plain(text)!r} cannot stand in an ssh configuration", hint="rename that file, or correct that value")
+        raise errors.Problem("ssh-config", f"{noise.plain(text)!r} cannot stand in an ssh configuration", hint="rename that file or value")
     return text

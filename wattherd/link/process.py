@@ -43,7 +43,8 @@ class ProcessChannel:
         )
         self._title = title
         self._explain = explain
-        self._stdin, self._stdout, self._errors = (_prepared(end) for end in (self._process.stdin, self._process.stdout, self._process.stderr))
+        ends = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._stdin, self._stdout, self._errors = (_prepared(end) for end in ends)
         self._open = [self._stdout, self._errors]
         self._held: collections.deque[bytes] = collections.deque()
         self._tail = transport.Tail()
@@ -191,7 +192,9 @@ class ProcessChannel:
 
     def _silent(self, limit_s: float) -> errors.Problem:
         return errors.Problem(
-            "host-silent", f"{self._title} said nothing for {limit_s:g} s", hint="the machine hangs or is overloaded, or the network fails without a word"
+            "host-silent",
+            f"{self._title} said nothing for {limit_s:g} s",
+            hint="the machine hangs or is overloaded, or the network fails without a word",
         )
 
 

@@ -32,13 +32,14 @@ def _asked(key: bytes, revoked_keys: Path) -> bool:
     """Only ssh-keygen knows the binary form: it answers with its exit status."""
     line = f"{certificates.blob_type(key)} {base64.b64encode(key).decode()}\n"
     try:
-        done = subprocess.run(
-            ("ssh-keygen", "-Q", "-f", str(revoked_keys), "/dev/stdin"), input=line.encode(), capture_output=True, timeout=_ANSWER_S, check=False
-        )
+        argv = ("ssh-keygen", "-Q", "-f", str(revoked_keys), "/dev/stdin")
+        done = subprocess.run(argv, input=line.encode(), capture_output=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unreadable(revoked_keys, str(error)) from error
     return done.returncode != 0
 
 
 def _unreadable(path: Path, reason: str) -> errors.Problem:
-    return errors.Problem("ssh-config", f"cannot read {path}, the list of revoked host keys: {reason}", hint="look at RevokedHostKeys in ~/.ssh/config")
+    return errors.Problem(
+        "ssh-config", f"cannot read the revoked host keys in {path}: {reason}", hint="see RevokedHostKeys in ~/.ssh/config"
+    )

@@ -7,23 +7,22 @@ is login's business, and big files go by openssh.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import fabric
 import paramiko
 
 from wattherd import errors
-from wattherd.link import algorithms, certificates, control, dial, failures, hostkeys, keys, login, openssh, revocation, route, transport
+from wattherd.link import certificates, control, dial, failures, handshake, hostkeys, keys, login, openssh, revocation, route, transport
 
 CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE_S = 15
-#: How often the thread of an idle connection looks up. Paramiko's own tenth of a second is felt with 500 hosts.
-_LOOK_UP_S = 0.5
+_Source = socket.socket | dial.Proxy
 
 
 def open_link(
@@ -58,8 +57,8 @@ class SshLink:
 
     def bulk(self, command: str) -> transport.Channel:
         with self._starting:
-            self._bulk = self._bulk or openssh.Bulk(self._way.path, tuple(self._way.logins), self._way.library.project, self._way.limits_s())
-            return self._bulk.run(command)
+            self._bulk = self._bulk or self._way.bulk()
+        return self._bulk.run(command)
 
     def close(self) -> None:
         if self._bulk:
@@ -67,103 +66,144 @@ class SshLink:
         self._way.close()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Seen:
-    """A host key as shown in a key exchange, and every kind of key that the machine has."""
+    """A host key as shown in a key exchange, and every algorithm for which the machine has one."""
 
     key: bytes
     offered: tuple[str, ...]
+
+
+@dataclass
+class _Step:
+    """One machine while we try to get to it."""
+
+    hop: route.Hop
+    title: str
+    limit_s: float
+    before: str
+    started_s: float
+    source: _Source | None = None
+    reached: bool = False
 
 
 class Way:
     """The machines of a route that have let us in so far, and how to reach the next one."""
 
     def __init__(
-        self, path: route.Route, library: hostkeys.Library, *, now: float, files: keys.KeyFiles | None = None, connect_timeout_s: float = CONNECT_TIMEOUT_S
+        self,
+        path: route.Route,
+        library: hostkeys.Library,
+        *,
+        now: float,
+        files: keys.KeyFiles | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        self.path = path
-        self.library = library
-        self.logins: list[keys.Login] = []
+        self._path = path
+        self._library = library
         self._now = now
         self._files = files or keys.KeyFiles()
         self._connect_timeout_s = connect_timeout_s
         # Explicitly empty: ssh -G has already read the user's files, and Fabric's own must not add to them.
         self._config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
         self._connections: list[fabric.Connection] = []
-        self._sources: list[socket.socket | dial.Proxy] = []
+        self._logins: list[keys.Login] = []
+        self._source: _Source | None = None
 
     def enter(self, hop: route.Hop) -> None:
         """Connect to the next machine, check its key, log in."""
-        limit_s = self._limit_s(hop)
-        title = self.path.title(hop)
-        attempt = login.Attempt(hop, title, self._files, limit_s)
-        policy = _Policy(functools.partial(self.check, hop))
-        options: dict[str, object] = {
-            "timeout": limit_s,
-            "banner_timeout": limit_s,
-            "auth_timeout": limit_s,
-            "channel_timeout": limit_s,
-            "auth_strategy": attempt,
-            "transport_factory": self._factory(hop, self._known_types(hop)),
-        }
-        if not self._connections:
-            options["sock"] = self._first_socket(hop, limit_s)
-        connection = fabric.Connection(
-            hop.hostname,
-            user=hop.user,
-            port=hop.port,
+        step = self._step(hop)
+        attempt = login.Attempt(hop, step.title, self._files, step.limit_s)
+        policy = handshake.Policy(functools.partial(self._check, hop))
+        with _explained(step):
+            if not self._connections:
+                self._source = step.source = self._first(step)
+            connection = self._connection(step, attempt)
+            # Fabric sets a policy that accepts any key, for each connection anew, jump hosts included.
+            connection.client.set_missing_host_key_policy(policy)
+            self._connections.append(connection)
+            try:
+                connection.open()
+            finally:
+                step.reached = connection.client.get_transport() is not None
+        if not policy.passed or attempt.login is None:
+            raise errors.Problem("internal", f"{step.title}: a session came about without a check of its host key")
+        connection.transport.set_keepalive(_KEEPALIVE_S)
+        self._logins.append(attempt.login)
+
+    def run(self, command: str) -> transport.Channel:
+        """Start a command on the last machine entered."""
+        step = self._step(self._path.target)
+        try:
+            session = self._connections[-1].transport.open_session(timeout=step.limit_s)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise control.cut(step.title) from error
+        return control.start(session, command, step.title, step.limit_s)
+
+    def bulk(self) -> openssh.Bulk:
+        """The same way once more, for the ssh program."""
+        limits_s = tuple(self._limit_s(hop) for hop in self._path.machines)
+        return openssh.Bulk(self._path, tuple(self._logins), self._library.project, limits_s)
+
+    def show(self, hop: route.Hop, wanted: Sequence[str]) -> Seen:
+        """A key exchange with the next machine, without logging in; `wanted` are the kinds of key to ask for first."""
+        step = self._step(hop)
+        session: handshake.Transport | None = None
+        try:
+            with _explained(step):
+                end = self._through(step) if self._connections else self._end_of_first(step)
+                session = handshake.Transport(end, hop, wanted, step.title, step.limit_s)
+                step.reached = True
+                session.start_client(timeout=step.limit_s)
+                return Seen(handshake.shown_key(session.get_remote_server_key()), session.offered)
+        finally:
+            if session:
+                with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                    session.close()
+            _release(step.source)
+
+    def judge(self, hop: route.Hop, key: bytes) -> hostkeys.Verdict:
+        return self._book(hop).verdict(*hop.known_as, key, self._now)
+
+    def known_types(self, hop: route.Hop) -> tuple[str, ...]:
+        return self._book(hop).key_types(*hop.known_as)
+
+    def known(self, hop: route.Hop) -> tuple[hostkeys.Entry, ...]:
+        return self._book(hop).entries(*hop.known_as)
+
+    def close(self) -> None:
+        # The first socket first: its end wakes the threads of all connections at once.
+        if isinstance(self._source, socket.socket):
+            with contextlib.suppress(OSError):
+                self._source.shutdown(socket.SHUT_RDWR)
+        for connection in reversed(self._connections):
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # one inside another says goodbye, through a socket that is gone
+                connection.client.close()
+        _release(self._source)
+
+    def _connection(self, step: _Step, attempt: login.Attempt) -> fabric.Connection:
+        known = self.known_types(step.hop)
+
+        def make(end: socket.socket, **_options: object) -> handshake.Transport:
+            return handshake.Transport(end, step.hop, known, step.title, step.limit_s)
+
+        options: dict[str, object] = {"auth_strategy": attempt, "transport_factory": make, "compress": False}
+        options |= dict.fromkeys(("timeout", "banner_timeout", "auth_timeout", "channel_timeout"), step.limit_s)
+        if step.source:
+            options["sock"] = _end(step.source)
+        return fabric.Connection(
+            step.hop.hostname,
+            user=step.hop.user,
+            port=step.hop.port,
             config=self._config,
             gateway=self._connections[-1] if self._connections else None,
             forward_agent=False,
             connect_kwargs=options,
         )
-        # Fabric sets a policy that accepts any key, for each connection anew, jump hosts included.
-        connection.client.set_missing_host_key_policy(policy)
-        self._connections.append(connection)
-        with self._explained(hop, limit_s, lambda: connection.client.get_transport() is not None):
-            connection.open()
-        if not policy.passed or attempt.login is None:
-            raise errors.Problem("internal", f"{title}: a session came about without a check of its host key")
-        connection.transport.set_keepalive(_KEEPALIVE_S)
-        self.logins.append(attempt.login)
 
-    def run(self, command: str) -> transport.Channel:
-        """Start a command on the last machine entered."""
-        title = self.path.title(self.path.target)
-        limit_s = self._limit_s(self.path.target)
-        try:
-            session = self._connections[-1].transport.open_session(timeout=limit_s)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise errors.Problem(
-                "stream-cut", f"the connection to {title} broke", hint="the machine may have restarted, or the network failed; run again"
-            ) from error
-        return control.start(session, command, title, limit_s)
-
-    def show(self, hop: route.Hop, wanted: Sequence[str]) -> Seen:
-        """A key exchange with the next machine, without logging in; `wanted` are the kinds of key to ask for, all where it is empty."""
-        limit_s = self._limit_s(hop)
-        started: list[_Transport] = []
-        source: socket.socket | dial.Proxy | None = None
-        with self._explained(hop, limit_s, lambda: bool(started)):
-            if self._connections:
-                end = self._connections[-1].transport.open_channel("direct-tcpip", (hop.hostname, hop.port), ("", 0), timeout=limit_s)
-            else:
-                end = self._first_socket(hop, limit_s)
-                source = self._sources.pop()
-            try:
-                session = self._factory(hop, wanted)(end)
-                started.append(session)
-                session.start_client(timeout=limit_s)
-                return Seen(_blob(session.get_remote_server_key()), session.offered)
-            finally:
-                for session in started:
-                    session.close()
-                end.close()
-                _release(source)
-
-    def check(self, hop: route.Hop, key: bytes) -> None:
+    def _check(self, hop: route.Hop, key: bytes) -> None:
         """Raise unless this key is known for this machine."""
-        title = self.path.title(hop)
+        title = self._path.title(hop)
         verdict = self.judge(hop, key)
         shown = f"{certificates.blob_type(key)} {hostkeys.fingerprint(key)}"
         if verdict.state == "revoked":
@@ -172,126 +212,56 @@ class Way:
             expected = tuple((hostkeys.fingerprint(entry.key), entry.where) for entry in verdict.entries)
             raise failures.host_key_changed(hop, title, shown, expected, verdict.detail)
         if verdict.state == "unknown":
-            raise failures.host_key_unknown(hop, title, self.path.name, shown, verdict.detail)
+            raise failures.host_key_unknown(hop, title, self._path.name, shown, verdict.detail)
         if hop.revoked_keys and revocation.is_revoked(key, hop.revoked_keys):
             raise failures.host_key_revoked(hop, title, shown, str(hop.revoked_keys))
 
-    def judge(self, hop: route.Hop, key: bytes) -> hostkeys.Verdict:
-        return self._book(hop).verdict(*hop.known_as, key, self._now)
-
-    def limits_s(self) -> tuple[float, ...]:
-        return tuple(self._limit_s(hop) for hop in self.path.machines)
-
-    def close(self) -> None:
-        # From the first socket on: its end wakes the threads of all connections at once.
-        for source in self._sources:
-            if isinstance(source, socket.socket):
-                with contextlib.suppress(OSError):
-                    source.shutdown(socket.SHUT_RDWR)
-        for connection in reversed(self._connections):
-            connection.client.close()
-        for source in self._sources:
-            _release(source)
+    def _step(self, hop: route.Hop) -> _Step:
+        index = self._path.machines.index(hop)
+        before = self._path.title(self._path.machines[index - 1]) if index else ""
+        return _Step(hop, self._path.title(hop), self._limit_s(hop), before, time.monotonic())
 
     def _limit_s(self, hop: route.Hop) -> float:
         return hop.connect_timeout_s or self._connect_timeout_s
 
     def _book(self, hop: route.Hop) -> hostkeys.Book:
-        return self.library.book(hop.known_hosts)
+        return self._library.book(hop.known_hosts)
 
-    def _known_types(self, hop: route.Hop) -> tuple[str, ...]:
-        return self._book(hop).key_types(*hop.known_as)
-
-    def _first_socket(self, hop: route.Hop, limit_s: float) -> socket.socket:
-        if hop.proxy_command:
-            proxy = dial.Proxy(hop.proxy_command)
-            self._sources.append(proxy)
-            return proxy.end
+    def _first(self, step: _Step) -> _Source:
+        if step.hop.proxy_command:
+            return dial.Proxy(step.hop.proxy_command)
         try:
-            end = dial.tcp(hop.hostname, hop.port, hop.address_family, limit_s)
+            return dial.tcp(step.hop.hostname, step.hop.port, step.hop.address_family, step.limit_s)
         except OSError as error:
-            raise failures.dialling(error, hop, self.path.title(hop), limit_s) from error
-        self._sources.append(end)
-        return end
+            raise failures.dialling(error, step.hop, step.title, step.limit_s) from error
 
-    def _factory(self, hop: route.Hop, known: Sequence[str]) -> Callable[..., _Transport]:
-        def make(end: socket.socket, **_options: object) -> _Transport:
-            return _Transport(end, hop, known, self.path.title(hop), self._limit_s(hop))
+    def _end_of_first(self, step: _Step) -> socket.socket:
+        step.source = self._first(step)
+        return _end(step.source)
 
-        return make
-
-    @contextlib.contextmanager
-    def _explained(self, hop: route.Hop, limit_s: float, has_socket: Callable[[], bool]) -> Iterator[None]:
-        """Problems pass; everything else that a connection can raise becomes one."""
-        started_s = time.monotonic()
-        try:
-            yield
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            title = self.path.title(hop)
-            index = self.path.machines.index(hop)
-            if index and not has_socket():
-                raise failures.through(error, hop, title, self.path.title(self.path.machines[index - 1]), limit_s) from error
-            elapsed_s = time.monotonic() - started_s
-            proxy = self._sources[-1] if self._sources and index == 0 else None
-            if isinstance(proxy, dial.Proxy) and elapsed_s < limit_s and (proxy.exit_status() is not None or proxy.stderr()):
-                raise failures.proxy(proxy.stderr(), proxy.exit_status(), hop, title) from error
-            raise failures.handshake(error, hop, title, limit_s, elapsed_s) from error
+    def _through(self, step: _Step) -> paramiko.Channel:
+        gateway: paramiko.Transport = self._connections[-1].transport
+        return gateway.open_channel("direct-tcpip", (step.hop.hostname, step.hop.port), ("", 0), timeout=step.limit_s)
 
 
-class _Transport(paramiko.Transport):
-    """Paramiko's transport with our choice of algorithms, and silent: what fails is raised, never logged from its thread."""
-
-    _active_check_timeout = _LOOK_UP_S
-
-    def __init__(self, end: socket.socket, hop: route.Hop, known: Sequence[str], title: str, limit_s: float) -> None:
-        self._hop = hop
-        self._known_types = known
-        self.offered: tuple[str, ...] = ()
-        super().__init__(end)
-        self.banner_timeout = self.handshake_timeout = limit_s
-        algorithms.demand(self.preferred_keys, "HostKeyAlgorithms", hop.host_key_algorithms, title)
-        algorithms.demand(self.preferred_kex, "KexAlgorithms", hop.kex_algorithms, title)
-        algorithms.demand(self.preferred_ciphers, "Ciphers", hop.ciphers, title)
-
-    @property
-    def preferred_keys(self) -> tuple[str, ...]:
-        return algorithms.host_keys(super().preferred_keys, self._known_types, self._hop.host_key_algorithms)
-
-    @property
-    def preferred_kex(self) -> tuple[str, ...]:
-        return algorithms.only(super().preferred_kex, self._hop.kex_algorithms)
-
-    @property
-    def preferred_ciphers(self) -> tuple[str, ...]:
-        return algorithms.only(super().preferred_ciphers, self._hop.ciphers)
-
-    def _really_parse_kex_init(self, message: paramiko.Message, ignore_first_byte: bool = False) -> dict[str, list[str]]:
-        parsed: dict[str, list[str]] = super()._really_parse_kex_init(message, ignore_first_byte)  # type: ignore[misc]  # not in the stubs
-        if not ignore_first_byte:
-            self.offered = tuple(parsed["server_key_algo_list"])
-        return parsed
-
-    def _log(self, level: int, msg: object, *args: object) -> None:
-        pass
+@contextlib.contextmanager
+def _explained(step: _Step) -> Iterator[None]:
+    """Problems pass; everything else that a connection can raise becomes one."""
+    try:
+        yield
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        if step.before and not step.reached:
+            raise failures.through(error, step.hop, step.title, step.before, step.limit_s) from error
+        elapsed_s = time.monotonic() - step.started_s
+        if isinstance(step.source, dial.Proxy) and elapsed_s < step.limit_s and (said := step.source.last_words()) is not None:
+            raise failures.proxy(said, step.source.exit_status(), step.hop, step.title) from error
+        raise failures.handshake(error, step.hop, step.title, step.limit_s, elapsed_s) from error
 
 
-class _Policy(paramiko.MissingHostKeyPolicy):
-    """Asks for a verdict on every key: the client it is given to holds no keys of its own, so that all of them are missing there."""
-
-    def __init__(self, check: Callable[[bytes], None]) -> None:
-        self._check = check
-        self.passed = False
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        self._check(_blob(key))
-        self.passed = True
+def _end(source: _Source) -> socket.socket:
+    return source.end if isinstance(source, dial.Proxy) else source
 
 
-def _blob(key: paramiko.PKey) -> bytes:
-    """The key as it was shown: with its certificate where it has one."""
-    return key.public_blob.key_blob if key.public_blob else key.asbytes()
-
-
-def _release(source: socket.socket | dial.Proxy | None) -> None:
+def _release(source: _Source | None) -> None:
     if source is not None:
         source.close()

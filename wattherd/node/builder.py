@@ -81,6 +81,8 @@ class Builder:
         seconds = round(self.machine.monotonic_s() - begun_s, 1)
         size_bytes = store.size_bytes(self.machine, digest)
         built = facts.Built(self.wanted.fingerprint, digest, size_bytes, seconds, self.wanted.description)
+        # Before the record: once there is one, no later build would come by and clear what a kill had left here.
+        self.clean()
         store.record_build(self.machine, built)
         return built
 
@@ -113,7 +115,7 @@ class Builder:
 
     def compile(self, jobs: int) -> None:
         """On a machine that runs out of memory half as many compilers are tried, down to one: slow is better than not at all."""
-        targets = [word for target in self.wanted.targets for word in ("--target", target)][:1] + list(self.wanted.targets)
+        targets = ["--target", *self.wanted.targets] if self.wanted.targets else []
         self.tell("compile", f"compiling with {units.plural(jobs, 'job')}")
         argv = [self._need("cmake"), "--build", self.machine.path(self.objects), "--parallel", str(jobs), *targets]
         try:
@@ -247,7 +249,7 @@ def _environment(machine: machines.Machine, wanted: build.Build) -> Mapping[str,
 
 
 def find_source(unpacked: str) -> str:
-    """The folder to build: the shallowest CMakeLists.txt with a `ggml` folder beside it (an sdist carries llama.cpp deeper), else the shallowest."""
+    """The shallowest CMakeLists.txt with a `ggml` folder beside it (an sdist carries llama.cpp deeper), else the shallowest."""
     found: List[str] = []
     for folder, folders, files in os.walk(unpacked):
         folders.sort()

@@ -138,7 +138,7 @@ def _take(machine: machines.Machine, arrival: store.Arrival, place: str, size_by
             machine.unlink(place)
             raise errors.Problem(
                 "disk-full",
-                f"the disk under {store.BLOBS} filled up after {units.size(arrival.size_bytes)} of {units.size(size_bytes)}; what had arrived was removed",
+                f"{store.BLOBS} is full after {units.size(arrival.size_bytes)} of {units.size(size_bytes)}; what had arrived was removed",
                 hint="free space there, then run again: it starts from the beginning",
             ) from problem
         arrival.sync()
@@ -173,11 +173,7 @@ def send(machine: machines.Machine, digest: str, offset: int, sink: IO[bytes]) -
     """Give a blob: `ready` with its whole size, then the bytes from `offset`. Whoever receives compares the sha256."""
     writer = frame.Writer(sink)
     try:
-        if not store.has(machine, digest):
-            raise errors.Problem("artifact-missing", f"{digest[:12]}… is not in this node's store", digest=digest)
-        size_bytes = store.size_bytes(machine, digest)
-        if not 0 <= offset <= size_bytes:
-            raise errors.Problem("manifest-invalid", f"offset {offset} lies outside a blob of {size_bytes} bytes")
+        size_bytes = _size(machine, digest, offset)
     except errors.Problem as problem:
         writer.send(event.end(problem=problem))
         return 0
@@ -188,3 +184,12 @@ def send(machine: machines.Machine, digest: str, offset: int, sink: IO[bytes]) -
             sink.write(block)
     sink.flush()
     return 0
+
+
+def _size(machine: machines.Machine, digest: str, offset: int) -> int:
+    if not store.has(machine, digest):
+        raise errors.Problem("artifact-missing", f"{digest[:12]}… is not in this node's store", digest=digest)
+    size_bytes = store.size_bytes(machine, digest)
+    if not 0 <= offset <= size_bytes:
+        raise errors.Problem("manifest-invalid", f"offset {offset} lies outside a blob of {size_bytes} bytes")
+    return size_bytes

@@ -9,7 +9,7 @@ _STEP = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _PERCENT = re.compile(r"\[\s*(\d+)%\]")
 #: gcc, clang and the linker write "error:", nvcc "error" behind a colon of its own or "nvcc fatal". The last word of ld is no cause.
 _COMPILER = re.compile(r"(^|[\s:)])(fatal )?error\s?:|^nvcc fatal|undefined reference to|cannot find -l|: Error: ")
-_SUMMARY = re.compile(r"ld returned \d+ exit status|^ninja: |^(g?make|cmake)(\[\d+\])?: |FAILED:")
+_SUMMARY = re.compile(r"ld returned \d+ exit status|^ninja: build stopped|^(g?make|cmake)(\[\d+\])?: |FAILED:")
 _CMAKE = re.compile(r"^CMake Error( at|:| in|$)")
 _BEGUN = re.compile(r"^FAILED: ", re.MULTILINE)
 _HINTS: Tuple[Tuple[str, str], ...] = (
@@ -45,7 +45,8 @@ def first_error(text: str) -> str:
     for line in lines:
         if _COMPILER.search(line) and not _SUMMARY.search(line):
             return line.strip()[:500]
-    return _cmake_error(lines) or " / ".join(line.strip() for line in lines if line.strip())[-500:]
+    last = [line.strip() for line in lines if line.strip() and not _SUMMARY.search(line)][-3:]
+    return _cmake_error(lines) or " / ".join(last)[-500:]
 
 
 def _cmake_error(lines: List[str]) -> str:
@@ -54,7 +55,7 @@ def _cmake_error(lines: List[str]) -> str:
         if _CMAKE.match(line):
             words = [line.strip()]
             for more in lines[index + 1 :]:
-                if not more.strip() and len(words) > 1:
+                if more.startswith("-- ") or (not more.strip() and len(words) > 1):
                     break
                 if more.strip():
                     words.append(more.strip())

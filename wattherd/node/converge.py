@@ -101,9 +101,8 @@ class Run:
                     problems.append((resource, problem))
             except OSError as error:
                 problems.append((resource, _from_os(error)))
-        for resource, problem in problems:
-            self.tally.add("failed")
-            self.emit(event.failed(resource.id, problem))
+        for resource, found in problems:
+            self._fail(resource.id, found)
         if problems:
             self.tally.counts["skipped"] += len(self.items) - len(problems)
         return not problems

@@ -19,8 +19,8 @@ from wattherd.wire import event, facts, fields, frame, manifest
 
 LOCK = "/run/wattherd.lock"
 HEARTBEAT_S = 5.0
-#: A controller that was killed is noticed at the next heartbeat; its successor waits a little longer than that.
-LOCK_WAIT_S = 20.0
+#: A run whose controller was killed ends after the step it is in; a second controller's run may be short. Both are worth a wait.
+LOCK_WAIT_S = 90.0
 _MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -170,14 +170,16 @@ class Session:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                if self.machine.monotonic_s() > limit_s:
-                    holder = os.pread(handle, 20, 0).decode("ascii", "replace") or "unknown"
+                holder = os.pread(handle, 20, 0).decode("ascii", "replace") or "unknown"
+                left_s = limit_s - self.machine.monotonic_s()
+                self.emit(event.progress("lock:node", f"another run (process {holder}) is at work here", LOCK_WAIT_S - left_s, LOCK_WAIT_S, "s"))
+                if left_s < 0:
                     raise errors.Problem(
                         "node-busy",
                         f"another run is at work on this node (process {holder})",
                         hint="wait for it, or see who runs it: ps -fp " + holder,
                     ) from error
-                self.machine.wait(0.2)
+                self.machine.wait(0.5)
             else:
                 return
 

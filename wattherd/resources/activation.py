@@ -6,6 +6,7 @@ systemd's states, not which one is wanted.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Optional
 
 from wattherd import errors
@@ -34,7 +35,12 @@ def start(machine: machines.Machine, before: systemd.Seen, *, again: bool, limit
     done = machine.run(["systemctl", "restart" if again else "start", "--no-block", before.name])
     if done.code != 0:
         raise errors.Problem("unit-failed", f"unit:{before.name} could not be started: {done.words[:400]}", hint=_hint(before.name))
-    return _await_active(machine, before, since_s, limit_s, tell)
+    return _await_active(machine, dataclasses.replace(before, restarts=0), since_s, limit_s, tell)
+
+
+def wait(machine: machines.Machine, seen: systemd.Seen, *, limit_s: float, tell: base.Tell) -> systemd.Seen:
+    """Wait for a start that somebody else has begun."""
+    return _await_active(machine, dataclasses.replace(seen, invocation=""), machine.now_s(), limit_s, tell)
 
 
 def settle(machine: machines.Machine, started: systemd.Seen) -> None:
@@ -48,16 +54,16 @@ def settle(machine: machines.Machine, started: systemd.Seen) -> None:
 
 def await_inputs(machine: machines.Machine, started: systemd.Seen, digest: str) -> None:
     """The new process must show the inputs that it was started from, or every later run would restart it again."""
-    begun_s = machine.monotonic_s()
-    while systemd.started_with(machine, started.pid) != digest:
+    begun_s, now = machine.monotonic_s(), started
+    while systemd.started_with(machine, now.pid) != digest:
         now = systemd.look_one(machine, started.name)
         if not now.running or now.invocation != started.invocation:
             raise _failed(machine, now, started.invocation, machine.now_s())
         if machine.monotonic_s() - begun_s > _INPUTS_LIMIT_S:
             raise errors.Problem(
                 "unit-invalid",
-                f"unit:{started.name}: its main process (pid {started.pid}) does not carry {systemd.INPUTS} in its environment",
-                hint="a wrapper that clears the environment (env -i, sudo) hides what the process was started from; start the program directly",
+                f"unit:{started.name}: its main process (pid {now.pid}) does not carry {systemd.INPUTS} in its environment",
+                hint="a wrapper that clears the environment (env -i, sudo) hides what it was started from: start the program itself",
             )
         machine.wait(_FIRST_PAUSE_S)
 
@@ -89,7 +95,9 @@ def stop(machine: machines.Machine, name: str, tell: base.Tell) -> None:
     machine.run(["systemctl", "kill", "--signal=SIGKILL", name])
     if not _await_end(machine, name, _KILL_LIMIT_S, tell):
         raise errors.Problem(
-            "unit-failed", f"unit:{name} does not stop, not even when killed", hint="a process in state D waits for a device or driver: dmesg tells which"
+            "unit-failed",
+            f"unit:{name} does not stop, not even when killed",
+            hint="a process in state D waits for a device or driver: dmesg tells which",
         )
 
 
@@ -124,7 +132,7 @@ def _verdict(before: systemd.Seen, now: systemd.Seen) -> str:
         return _DOWN if now.active == "failed" else _UP
     if not _fresh(before, now):
         return _WAIT if now.waiting else _DOWN
-    if now.restarts or now.ended or now.sub.startswith("auto-restart"):
+    if now.restarts > before.restarts or now.ended or now.sub.startswith("auto-restart"):
         return _DOWN
     return _UP if now.running else _WAIT
 
@@ -144,8 +152,10 @@ def _await_end(machine: machines.Machine, name: str, limit_s: float, tell: base.
 
 
 def _failed(machine: machines.Machine, now: systemd.Seen, invocation: str, since_s: float) -> errors.Problem:
-    line = systemd.why_it_failed(machine, now.name, invocation or now.invocation, since_s)
-    ended = "it was restarted by systemd after it failed" if now.restarts and now.running else now.exit_words
+    line = systemd.why_it_failed(machine, now.name, invocation, since_s)
+    if not invocation:
+        return errors.Problem("unit-failed", f"unit:{now.name} was not started: {line or 'systemd named no reason'}", hint=_hint(now.name))
+    ended = "systemd restarted it after it failed" if now.restarts and now.running else now.exit_words
     return errors.Problem(
         "unit-failed",
         f"unit:{now.name} does not stay up: {line or ended}",

@@ -162,7 +162,7 @@ class Build(base.Resource):
                 raise errors.Problem(
                     "build-tool-missing",
                     f"{name} is needed to build {self.name} and is not on this node",
-                    hint=f"looked in PATH and /usr/local/cuda*/bin; add its package to the build, or build on another node ({self.name} can be shipped)",
+                    hint="looked in PATH and /usr/local/cuda*/bin; add its package to the build, or let another node build and ship it",
                     tool=name,
                 )
 
@@ -172,6 +172,7 @@ class Build(base.Resource):
         tell(f"building {self.description or self.name} with {units.plural(jobs, 'job')}")
         if machine.exists(self.folder):
             machine.remove_tree(self.folder)
+        store.prepare(machine)
         # The program's cache may be pruned while the build runs, so what runs is a copy of its own.
         machine.make_dirs(f"{self.folder}/program", 0o700)
         ours = posixpath.dirname(posixpath.abspath(errors.__file__))
@@ -221,12 +222,20 @@ class Build(base.Resource):
         """Why `remove` would leave the release in the store; empty when there is none."""
         return "the release stays in the store for a rollback" if store.recorded(machine, self.fingerprint) else ""
 
+    def _clear_workplace(self, machine: machines.Machine) -> None:
+        """What a build that was killed left behind, unless another build of this name is at work there."""
+        busy = errors.Problem("node-busy", f"another build of {self.name} is running")
+        if machine.exists(self.workplace):
+            with contextlib.suppress(errors.Problem), store.locked(machine, f"{self.workplace}.lock", busy):
+                machine.remove_tree(self.workplace)
+
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         """End a build that nobody wants any more. A finished one stays in the store."""
         if look(machine, self.unit).running:
             tell(f"stopping the build of {self.name}")
             machine.must(["systemctl", "stop", self.unit])
             self._clean(machine)
+        self._clear_workplace(machine)
         if self.kept(machine):
             tell(f"{self.name} {self.short}: {self.kept(machine)}")
         if machine.exists(self.folder):

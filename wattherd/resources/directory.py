@@ -42,7 +42,7 @@ class Directory(base.Resource):
             place.check_folders(machine, self.id, self.path)
             self._check_kind(machine)
 
-    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._check_kind(machine)
         place.need_folder(machine, self.id, self.path)
         owner = machine.owner_ids(self.owner, self.group)

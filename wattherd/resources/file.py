@@ -5,7 +5,6 @@ Content and rights arrive together by one rename. What stands at the path and is
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import stat
 from dataclasses import dataclass, field
@@ -61,7 +60,7 @@ class File(base.Resource):
             place.check_folders(machine, self.id, self.path)
             self._check_kind(machine)
 
-    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._check_kind(machine)
         place.need_folder(machine, self.id, self.path)
         owner = machine.owner_ids(self.owner, self.group)
@@ -88,6 +87,8 @@ class File(base.Resource):
         return place.mode_bits(self.id, self.mode)
 
     def _body(self) -> bytes:
+        import base64
+
         try:
             return base64.b64decode(self.text, validate=True) if self.encoding == "base64" else self.text.encode("utf-8")
         except ValueError as error:

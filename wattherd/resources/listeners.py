@@ -13,6 +13,7 @@ from wattherd.resources import systemd
 _LISTEN = "0A"
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
 _INIT = 1
+_UNIT = re.compile(r"\.(?:service|socket)\Z")
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,13 @@ class Holder:
     port: int
     pid: int = 0
     program: str = ""
+    unit: str = ""
 
     @property
     def words(self) -> str:
-        return f"process {self.pid} ({self.program})" if self.pid else "a process that cannot be seen from here (another container?)"
+        if not self.pid:
+            return "a process that cannot be seen from here (another container?)"
+        return f"process {self.pid} ({self.program}{' of ' if self.unit else ''}{self.unit})"
 
 
 def held(machine: machines.Machine, ports: Sequence[int]) -> Tuple[Holder, ...]:
@@ -34,7 +38,7 @@ def held(machine: machines.Machine, ports: Sequence[int]) -> Tuple[Holder, ...]:
     if not sockets:
         return ()
     pids = _processes(machine, set(sockets))
-    found = {Holder(port, pid, machine.text(f"/proc/{pid}/comm").strip()) for inode, port in sockets.items() for pid in pids.get(inode, [])}
+    found = {_holder(machine, port, pid) for inode, port in sockets.items() for pid in pids.get(inode, [])}
     unseen = {Holder(port) for inode, port in sockets.items() if inode not in pids}
     return tuple(sorted(found | unseen, key=lambda one: (one.port, one.pid)))
 
@@ -49,8 +53,17 @@ def _belongs(machine: machines.Machine, pid: int, seen: systemd.Seen) -> bool:
         return True
     if pid == _INIT:  # systemd itself listens for a socket unit
         return seen.name.endswith(".socket") and seen.running
-    paths = [line.split(":", 2)[-1] for line in machine.text(f"/proc/{pid}/cgroup").splitlines()] if pid and seen.cgroup else []
-    return any(path == seen.cgroup or path.startswith(seen.cgroup + "/") for path in paths)
+    # Whole parts of a path; in a container the kernel may show the part above the container's own root too.
+    return bool(seen.cgroup) and any(f"{seen.cgroup}/" in f"{path}/" for path in _cgroups(machine, pid))
+
+
+def _holder(machine: machines.Machine, port: int, pid: int) -> Holder:
+    units = [part for path in _cgroups(machine, pid) for part in path.split("/") if _UNIT.search(part)]
+    return Holder(port, pid, machine.text(f"/proc/{pid}/comm").strip(), units[-1] if units else "")
+
+
+def _cgroups(machine: machines.Machine, pid: int) -> List[str]:
+    return [line.split(":", 2)[-1] for line in machine.text(f"/proc/{pid}/cgroup").splitlines()] if pid else []
 
 
 def _listening(machine: machines.Machine, ports: Set[int]) -> Dict[str, int]:

@@ -33,11 +33,13 @@ def available_mb(machine: machines.Machine) -> Optional[int]:
 def check_memory(machine: machines.Machine, per_job_mb: int) -> None:
     memory_mb = available_mb(machine)
     swap = re.search(r"^SwapFree:\s+(\d+) kB", machine.text("/proc/meminfo"), re.MULTILINE)
-    swap_mb = int(swap.group(1)) // 1024 if swap else 0
-    if memory_mb is not None and memory_mb + swap_mb < per_job_mb:
+    if memory_mb is None:
+        return
+    free_mb = memory_mb + (int(swap.group(1)) // 1024 if swap else 0)
+    if free_mb < per_job_mb:
         raise errors.Problem(
             "build-failed",
-            f"one compiler needs {units.size(per_job_mb * _MIB)} of memory, and only {units.size((memory_mb + swap_mb) * _MIB)} are free here",
+            f"one compiler needs {units.size(per_job_mb * _MIB)} of memory, and only {units.size(free_mb * _MIB)} are free here",
             hint="unload a model first, or build on another node and let it be shipped",
         )
 

@@ -25,11 +25,12 @@ _LOCK_PAUSE_S = 5.0
 _LOCKED = re.compile(r"Could not get lock|frontend lock was locked|is locked by another process|is another process using it")
 _INTERRUPTED = "dpkg was interrupted"
 _UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|Couldn't find any package")
-_STALE = re.compile(r"Unable to locate package|has no installation candidate|Couldn't find any package|Failed to fetch|Unable to fetch some archives|Hash Sum")
+#: The lists name a file that the repository no longer has.
+_STALE = re.compile(r"Failed to fetch|Unable to fetch some archives|Hash Sum mismatch")
 _VIRTUAL = re.compile(r"is a virtual package provided by")
 _GENERIC = re.compile(r"E: (?:Sub-process|Unable to correct problems|Unmet dependencies|Errors were encountered)")
 _USERINFO = re.compile(r"(://)[^/\s@]+@")
-_GONE = re.compile(r"^(?:Remv|Inst|Purg) ([^\s:]+)", re.MULTILINE)
+_TOUCHED = re.compile(r"^(?:Remv|Inst|Purg) ([^\s:]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Package(base.Resource):
         if done.code != 0 and _INTERRUPTED in done.words:
             _configure(machine, tell)
             done = self._install(machine, tell)
-        if done.code != 0 and not asked and _STALE.search(done.words):
+        if done.code != 0 and not asked and (_UNKNOWN.search(done.words) or _STALE.search(done.words)):
             complaint = _update(machine, tell)
             done = self._install(machine, tell)
         if done.code != 0:
@@ -79,16 +80,23 @@ class Package(base.Resource):
             return
         argv = ["apt-get", "remove", "-y", "-o", "APT::Get::AutomaticRemove=false", *_WAIT_FOR_LOCK]
         trial = machine.run([*argv, "-s", self.name], environment=_QUIET)
-        others = sorted(set(_GONE.findall(trial.text)) - {self.name.partition(":")[0]})
-        if trial.code != 0 or not _GONE.search(trial.text):
-            tell(f"{self.name} was left as it is: apt-get would not remove it ({_first_error(trial.words) or 'another package provides it'})")
-        elif others:
-            tell(f"{self.name} was left as it is: without it {', '.join(others[:5])}{' and more' if len(others) > 5 else ''} would go or change too")
-        else:
-            tell(f"removing {self.name}")
-            done = machine.run([*argv, self.name], environment=_QUIET)
-            if done.code != 0:
-                raise self._failed(done.words)
+        kept = self._reason_to_keep(trial)
+        if kept:
+            tell(f"{self.name} was left as it is: {kept}")
+            return
+        tell(f"removing {self.name}")
+        done = machine.run([*argv, self.name], environment=_QUIET)
+        if done.code != 0:
+            raise self._failed(done.words)
+
+    def _reason_to_keep(self, trial: machines.Result) -> str:
+        """Why the simulated removal must not be done for real; empty when it touches this package alone."""
+        touched = _TOUCHED.findall(trial.text)
+        if trial.code != 0 or not touched:
+            return f"apt-get would not remove it ({_first_error(trial.words) or 'another package provides it'})"
+        others = sorted(set(touched) - {self.name.partition(":")[0]})
+        more = " and more" if len(others) > 5 else ""
+        return f"{', '.join(others[:5])}{more} would go or change with it" if others else ""
 
     def _install(self, machine: machines.Machine, tell: base.Tell) -> machines.Result:
         tell(f"installing {self.name}")
@@ -100,16 +108,21 @@ class Package(base.Resource):
             return self._failed(done.words, complaint)
         virtual = next((line.strip() for line in done.words.splitlines() if _VIRTUAL.search(line)), "")
         read = ", ".join(_repositories(machine)) or "none"
+        hint = "check the name (apt-cache search), or add the repository that has it"
+        if complaint:
+            hint = "let the node reach its repositories first: apt-get update on it must end without a complaint"
         return errors.Problem(
             "package-unavailable",
             f"{self.id}: {virtual or 'no repository of this node offers it'}. Repositories read: {read}{_also(complaint)}",
-            hint="name one of the packages that provide it" if virtual else "check the name (apt-cache search), or add the repository that has it",
+            hint="name one of the packages that provide it" if virtual else hint,
         )
 
     def _failed(self, words: str, complaint: str = "") -> errors.Problem:
         line = _first_error(words) or "apt-get failed and named no reason"
         held = _LOCKED.search(words)
-        hint = "another package program runs on the node: let it end, then run again" if held else "apt-get -f install on the node tells more"
+        hint = (
+            "another package program runs on the node: let it end, then run again" if held else "apt-get -f install on the node tells more"
+        )
         return errors.Problem("package-failed", f"{self.id}: {line}{_also(complaint)}", hint=hint)
 
 
@@ -149,12 +162,13 @@ def _unlocked(machine: machines.Machine, argv: Sequence[str], tell: base.Tell) -
 
 def _repositories(machine: machines.Machine) -> List[str]:
     """From the names of the lists: deb.example.org_debian_dists_bookworm_InRelease -> deb.example.org/debian bookworm."""
-    found = []
+    found: List[str] = []
     for name in machine.names(LISTS):
-        if name.endswith(("_InRelease", "_Release")):
-            where, _, suite = name.rpartition("_")[0].partition("_dists_")
-            found.append(f"{where.replace('_', '/')} {suite.replace('_', '/')}".strip())
-    return found
+        where, known, _ = name.rpartition("_InRelease") if name.endswith("_InRelease") else name.rpartition("_Packages")
+        if known:
+            place, _, suite = where.partition("_dists_")
+            found.append(f"{place.replace('_', '/')} {suite.partition('_')[0]}".strip())
+    return list(dict.fromkeys(found))
 
 
 def _first_error(words: str) -> str:

@@ -39,7 +39,9 @@ def plain_path(label: str, path: str) -> str:
 
 def mode_bits(label: str, mode: str) -> int:
     if not _MODE.match(mode):
-        raise errors.Problem("manifest-invalid", f"{label}: the mode {mode!r} is not three or four octal digits", hint='write it as text: "0644"')
+        raise errors.Problem(
+            "manifest-invalid", f"{label}: the mode {mode!r} is not three or four octal digits", hint='write it as text: "0644"'
+        )
     return int(mode, 8)
 
 

@@ -6,7 +6,6 @@ A socket and one line are enough: http.client would cost every run of the node p
 from __future__ import annotations
 
 import re
-import socket
 from typing import Tuple
 
 from wattherd import errors
@@ -21,7 +20,9 @@ _LIMIT_S = 2.0
 
 def check_url(label: str, url: str) -> None:
     if not _URL.match(url):
-        raise errors.Problem("manifest-invalid", f"{label}: {url!r} is not http://127.0.0.1:PORT/…, which is all that a node asks for readiness")
+        raise errors.Problem(
+            "manifest-invalid", f"{label}: {url!r} is not http://127.0.0.1:PORT/…, which is all that a node asks for readiness"
+        )
 
 
 def ask(url: str) -> Tuple[int, str]:
@@ -29,6 +30,8 @@ def ask(url: str) -> Tuple[int, str]:
     found = _URL.match(url)
     if not found:
         return 0, f"{url} is no address of this machine"
+    import socket
+
     try:
         status = _status(found.group(1).strip("[]"), int(found.group(2)), found.group(3) or "/")
     except OSError as error:
@@ -37,6 +40,8 @@ def ask(url: str) -> Tuple[int, str]:
 
 
 def _status(host: str, port: int, path: str) -> int:
+    import socket
+
     with socket.create_connection((host, port), timeout=_LIMIT_S) as link:
         link.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode("ascii"))
         answer = b""

@@ -31,7 +31,10 @@ _MARKED = re.compile(r"(?:^|\s)E\s|^\[?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|panic)\b
 _UNSTARTED = re.compile(r"Failed to locate executable|Failed at step|Failed to set up|Changing to the requested working directory failed")
 _LOOSE = re.compile(r"error|fail|cannot|could not|unable|denied|no such file|not found|invalid|refus", re.IGNORECASE)
 #: The manager's lines tell that it failed, never why.
-_MANAGER = re.compile(r"^(?:Started|Starting|Stopped|Stopping|Finished) |: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated)")
+_MANAGER = re.compile(
+    r"^(?:Started|Starting|Stopped|Stopping|Finished|Failed to start) "
+    r"|: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated)"
+)
 
 
 @dataclass(frozen=True)
@@ -117,22 +120,21 @@ def started_with(machine: machines.Machine, pid: int) -> Optional[str]:
 
 
 def why_it_failed(machine: machines.Machine, name: str, invocation: str, since_s: float) -> str:
-    """The first telling line of this start; of everything since then where systemd never got as far as a start."""
-    machine.run(["journalctl", "--sync"], timeout_s=_JOURNAL_LIMIT_S)
-    common = ["journalctl", "--no-pager", "--quiet", "-o", "cat"]
+    """The first telling line of this start. Empty when there is none: how it ended is then all that is known."""
+    _sync(machine)
+    line = ""
     if invocation:
-        done = machine.run([*common, f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"], timeout_s=_JOURNAL_LIMIT_S)
-    else:
-        done = machine.run([*common, "--since", f"@{int(since_s)}", "-u", name], timeout_s=_JOURNAL_LIMIT_S)
-    return first_error(done.text)
+        line = first_error(_journal(machine, f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"))
+    # The journal can lose the id of a process that ended at once: its lines are then found by the unit and the time.
+    return line or first_error(_journal(machine, "--since", f"@{since_s:.6f}", "-u", name))
 
 
 def why_rejected(machine: machines.Machine, name: str, since_s: float) -> str:
-    """What systemd itself said of the unit's file when it read it."""
-    machine.run(["journalctl", "--sync"], timeout_s=_JOURNAL_LIMIT_S)
-    argv = ["journalctl", "--no-pager", "--quiet", "-o", "cat", "--since", f"@{int(since_s)}", "_PID=1", f"UNIT={name}"]
-    lines = [line.strip() for line in machine.run(argv, timeout_s=_JOURNAL_LIMIT_S).text.splitlines() if line.strip()]
-    return next((line for line in lines if not _MANAGER.search(line)), "")[:_LINE_LIMIT]
+    """What systemd itself said of the unit's file when it read it: the reason last, what it passed over before it."""
+    _sync(machine)
+    lines = _journal(machine, "--since", f"@{since_s:.6f}", "_PID=1", f"UNIT={name}").splitlines()
+    own = list(dict.fromkeys(line.strip() for line in lines if line.strip() and not _MANAGER.search(line)))
+    return " / ".join(own[-3:])[:_LINE_LIMIT]
 
 
 def first_error(text: str) -> str:
@@ -140,7 +142,15 @@ def first_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if not _MANAGER.search(line)]
     chosen = _first(own, _MARKED) or _after_traceback(text) or _first(own, _UNSTARTED) or _first(own, _LOOSE)
-    return (chosen or (own or lines or [""])[-1])[:_LINE_LIMIT]
+    return (chosen or (own or [""])[-1])[:_LINE_LIMIT]
+
+
+def _sync(machine: machines.Machine) -> None:
+    machine.run(["journalctl", "--sync"], timeout_s=_JOURNAL_LIMIT_S)
+
+
+def _journal(machine: machines.Machine, *words: str) -> str:
+    return machine.run(["journalctl", "--no-pager", "--quiet", "-o", "cat", *words], timeout_s=_JOURNAL_LIMIT_S).text
 
 
 def _first(lines: Sequence[str], pattern: Pattern[str]) -> str:

@@ -22,6 +22,8 @@ PENDING = "/var/lib/wattherd/pending"
 _NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.(?:service|socket|timer|path|mount|automount|swap|slice|target)\Z")
 #: File states that enable and disable cannot change: such a unit is as enabled as anyone asks.
 _FIXED = frozenset(("static", "generated", "transient", "indirect", "alias"))
+#: Types of service that are active only once they said so themselves.
+_TELLS_ITSELF = frozenset(("notify", "notify-reload", "dbus"))
 _INSTALL = re.compile(r"^\[Install\]", re.MULTILINE)
 _SECTION = re.compile(r"^\[([^\]]+)\]")
 
@@ -29,6 +31,8 @@ _SECTION = re.compile(r"^\[([^\]]+)\]")
 @dataclass(frozen=True)
 class Unit(base.Resource):
     """`text` empty is a unit that a package brought. `inputs` is the caller's digest of everything that the process starts from.
+
+    `started_from` are ids of resources that the planner turns into `inputs`: a node never sees them.
 
     A oneshot without RemainAfterExit is inactive after it ran, so `started` means that its last run did not fail, and
     `stopped` that nobody wants it run now; the timer that starts it is a unit of its own.
@@ -41,6 +45,7 @@ class Unit(base.Resource):
     enabled: bool = True
     state: str = "started"
     inputs: str = field(default="", repr=False)
+    started_from: Tuple[str, ...] = ()
     ready_url: str = ""
     ready_timeout_s: int = 60
     ports: Tuple[int, ...] = ()
@@ -48,7 +53,9 @@ class Unit(base.Resource):
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise errors.Problem("unit-invalid", f"unit:{self.name} is not the name of a unit", hint="give the whole name: llama@qwen.service")
+            raise errors.Problem(
+                "unit-invalid", f"unit:{self.name} is not the name of a unit", hint="give the whole name: llama@qwen.service"
+            )
         if self.state not in {"started", "stopped"}:
             raise errors.Problem("manifest-invalid", f"{self.id}: the state is started or stopped, not {self.state!r}")
         if self.ready_url:
@@ -79,7 +86,7 @@ class Unit(base.Resource):
     @classmethod
     def observe(cls, machine: machines.Machine, batch: Sequence[Unit]) -> Mapping[str, Optional[base.State]]:
         seen = systemd.look(machine, [one.name for one in batch])
-        return {one.id: one._state_of(machine, seen[one.name]) for one in batch}  # noqa: SLF001 - its own class
+        return {one.id: one.state_of(machine, seen[one.name]) for one in batch}
 
     def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
         if not base.delta(self.wanted(), state):
@@ -90,11 +97,13 @@ class Unit(base.Resource):
         if self._started:
             self._check_ports(machine, beside_ours=True)
 
-    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._check_file(machine)
         seen = systemd.look_one(machine, self.name)
         if seen.masked:
             raise self._masked()
+        if self._started:
+            self._check_ports(machine, beside_ours=False)
         rewritten = self._write(machine)
         seen = self._load(machine, seen, rewritten=rewritten)
         self._enable(machine, seen, again=rewritten)
@@ -122,7 +131,7 @@ class Unit(base.Resource):
     def texts(self, machine: machines.Machine) -> Tuple[str, str]:
         if self.sensitive or not self.text:
             return "", ""
-        return place.both_shown(machine.read(self._path), self._body())
+        return place.both_shown(self._file(machine), self._body())
 
     # -- what is wanted
 
@@ -156,18 +165,24 @@ class Unit(base.Resource):
 
     # -- what is there
 
-    def _state_of(self, machine: machines.Machine, seen: systemd.Seen) -> Optional[base.State]:
-        body = machine.read(self._path) if self.text and not seen.masked else None
+    def state_of(self, machine: machines.Machine, seen: systemd.Seen) -> Optional[base.State]:
+        body = self._file(machine) if self.text else None
         if body is None and not seen.found:
             return None
         pending = machine.exists(self._marker)
         state: base.State = {"load": seen.load, "loaded": not seen.stale and not pending and seen.load not in systemd.REJECTED}
-        state.update(sha256=None if body is None else hashlib.sha256(body).hexdigest(), enabled=self._enabled(seen), active=self._activity(seen))
+        state.update(
+            sha256=None if body is None else hashlib.sha256(body).hexdigest(), enabled=self._enabled(seen), active=self._activity(seen)
+        )
         if self._shows_inputs:
             state["inputs"] = systemd.started_with(machine, seen.pid)
         if self._started and self.ready_url:
             state["ready"] = seen.running and readiness.ask(self.ready_url)[0] == readiness.READY
         return state
+
+    def _file(self, machine: machines.Machine) -> Optional[bytes]:
+        found = machine.lstat(self._path)
+        return machine.read(self._path) if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def _enabled(self, seen: systemd.Seen) -> bool:
         return self.enabled if seen.file_state in _FIXED else seen.file_state == "enabled"
@@ -188,7 +203,7 @@ class Unit(base.Resource):
         """True when the file is new, or was written by a run that ended before it was taken into use."""
         if not self.text:
             return False
-        before, body = machine.read(self._path), self._body()
+        before, body = self._file(machine), self._body()
         if before != body:
             place.sweep(machine, self._path)
             if not machine.exists(self._marker):
@@ -203,14 +218,18 @@ class Unit(base.Resource):
             machine.must(["systemctl", "daemon-reload"])
             seen = systemd.look_one(machine, self.name)
         if not seen.found:
-            raise errors.Problem("unit-invalid", f"{self.id}: this node has no such unit", hint="the package that brings it must stand before it")
+            raise errors.Problem(
+                "unit-invalid", f"{self.id}: this node has no such unit", hint="the package that brings it must stand before it"
+            )
         if seen.load in systemd.REJECTED:
             words = systemd.why_rejected(machine, self.name, since_s)
             restored = rewritten and self._put_back(machine)
             raise errors.Problem(
                 "unit-invalid",
                 f"{self.id}: systemd does not take the file: {words or seen.load}",
-                hint="the file that was there before was put back" if restored else f"systemd-analyze verify {self.name} on the node tells more",
+                hint="the file that was there before was put back"
+                if restored
+                else f"systemd-analyze verify {self.name} on the node tells more",
             )
         return seen
 
@@ -237,11 +256,10 @@ class Unit(base.Resource):
             return seen
         if not again and seen.active == "activating" and not seen.sub.startswith("auto-restart"):
             return activation.wait(machine, seen, limit_s=self.ready_timeout_s, tell=tell)
-        self._check_ports(machine, beside_ours=False)
         seen = activation.start(machine, seen, again=not seen.ended, limit_s=self.ready_timeout_s, tell=tell)
         if self._shows_inputs:
             activation.await_inputs(machine, seen, self._digest())
-            if not self.ready_url:
+            if not self.ready_url and seen.type not in _TELLS_ITSELF:
                 activation.settle(machine, seen)
         return seen
 
@@ -264,7 +282,7 @@ class Unit(base.Resource):
             raise errors.Problem(
                 "port-in-use",
                 f"{self.id} wants port {one.port}, which {one.words} holds",
-                hint="stop that program, or give this one another port; nothing was changed" if beside_ours else "stop that program, then run again",
+                hint="stop that program, or give this one another port: this unit was left as it is",
                 port=one.port,
                 pid=one.pid or None,
                 program=one.program or None,

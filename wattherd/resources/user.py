@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, List, Optional, Tuple
 
-from wattherd import errors, units
+from wattherd import errors
 from wattherd import machine as machines
 from wattherd.resources import base
 
@@ -74,7 +74,7 @@ class User(base.Resource):
             return None
         return self._state(account.shell, account.home, account.comment, self._joined(machine, account))
 
-    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
+    def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._need_groups(machine)
         account = _account(machine, self.name)
         if account is None:
@@ -90,7 +90,7 @@ class User(base.Resource):
         if pids:
             raise errors.Problem(
                 "user-busy",
-                f"{self.id}: {units.plural(len(pids), 'process')[:-1] + 'es' if len(pids) > 1 else '1 process'} of this user still run: {', '.join(pids[:5])}",
+                f"{self.id}: processes of this user still run: {', '.join(pids[:5])}{' and more' if len(pids) > 5 else ''}",
                 hint=f"stop them (ps -u {self.name}), then run again; nothing was removed",
             )
         machine.must(["userdel", self.name])

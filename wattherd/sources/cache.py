@@ -58,7 +58,7 @@ def digests(cache: Path) -> Memory:
 
 def known_digest(path: Path, memory: Memory) -> str:
     """The sha256 of the file as it lies there, from memory; '' when it has to be read."""
-    known = memory.get(str(path.resolve()))
+    known = memory.get(str(path.absolute()))
     sha256 = known.get("sha256")
     return sha256 if isinstance(sha256, str) and known.get("stat") == identity(path) else ""
 
@@ -79,11 +79,15 @@ def digest(path: Path, memory: Memory, on_bytes: OnBytes) -> str:
 
 def remember_digest(path: Path, sha256: str, memory: Memory) -> None:
     """For a file that this run wrote itself, digest in hand; nobody else writes in the cache."""
-    memory.put(str(path.resolve()), {"sha256": sha256, "stat": identity(path)})
+    memory.put(str(path.absolute()), {"sha256": sha256, "stat": identity(path)})
 
 
 def identity(path: Path) -> list[int]:
-    found = path.stat()
+    """What changes when a file does; [] where none is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return []
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 

@@ -29,6 +29,10 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"<?xm", "this is an XML text, probably an error from a storage server"),
     (b'{"', "this is a JSON text, probably an error from a server"),
 )
+_PAGE_HINT = (
+    "delete it and fetch it again; an address with /blob/ shows a page about the file, the one with /resolve/ in its place gives the file "
+    "(if it was that one, a proxy or a login page answered)"
+)
 _PROJECTORS = {"mmproj", "clip-vision"}
 
 
@@ -76,7 +80,11 @@ def read(path: Path, shown: str = "") -> Header:
             raw = gguf_reader.read(handle, size_bytes, shown)
     except OSError as error:
         code = "permission" if isinstance(error, PermissionError) else "source-missing"
-        hint = "paths are relative to the project's folder" if code == "source-missing" else "the file must be readable for you on this machine"
+        hint = (
+            "paths are relative to the project's folder"
+            if code == "source-missing"
+            else "the file must be readable for you on this machine"
+        )
         raise errors.Problem(code, f"{shown} cannot be read: {error.strerror}", hint=hint, file=shown) from error
     if raw.end_bytes > size_bytes:
         raise gguf_reader.cut(shown, size_bytes, raw.end_bytes, "in its weights:")
@@ -88,7 +96,13 @@ def servable(header: Header) -> None:
     reason = _reason(header)
     if reason:
         called = f"'{header.name}'" if header.name else "the file"
-        raise errors.Problem("gguf-not-servable", f"{called} cannot be served: {reason[0]}", hint=reason[1], kind=header.kind, architecture=header.architecture)
+        raise errors.Problem(
+            "gguf-not-servable",
+            f"{called} cannot be served: {reason[0]}",
+            hint=reason[1],
+            kind=header.kind,
+            architecture=header.architecture,
+        )
 
 
 def _reason(header: Header) -> tuple[str, str] | None:
@@ -100,10 +114,16 @@ def _reason(header: Header) -> tuple[str, str] | None:
     if header.kind == "imatrix":
         return "it is an importance matrix, an input for making quantised files", "name one of the quantised files that lie beside it"
     if header.kind == "projector":
-        return "it is a projector for images or sound (mmproj), which needs its text model", "serve the text model and give it this file with --mmproj"
+        return (
+            "it is a projector for images or sound (mmproj), which needs its text model",
+            "serve the text model and give it this file with --mmproj",
+        )
     if header.kind == "other":
         what = f"its architecture '{header.architecture}'" if header.architecture else "a file that names no architecture"
-        return f"{what} has no context length, so it is no language model (an image or speech model, perhaps)", "name a text, embedding or reranking model"
+        return (
+            f"{what} has no context length, so it is no language model (an image or speech model, perhaps)",
+            "name a text, embedding or reranking model",
+        )
     return None
 
 
@@ -125,7 +145,7 @@ def _html(head: bytes, shown: str) -> errors.Problem:
     return errors.Problem(
         "gguf-html",
         f"{shown} is a web page{f' (titled {title!r})' if title else ''}, not a GGUF",
-        hint="an address with /blob/ shows a page about the file and /resolve/ gives the file; otherwise a proxy or a login page answered. Delete it and fetch it again",
+        hint=_PAGE_HINT,
         file=shown,
         title=title or None,
     )
@@ -138,7 +158,14 @@ def _pointer(head: bytes, shown: str) -> errors.Problem:
     stands_for = f"; it stands for {size_bytes:,} bytes with sha256 {oid_text}" if oid and size_bytes is not None else ""
     hint = "run `git lfs pull` there, or download the file itself"
     hint += f"; with `sha256: {oid_text}` beside the source Wattherd checks what arrived" if oid else ""
-    return errors.Problem("gguf-lfs-pointer", f"{shown} is a Git LFS pointer, not the model{stands_for}", hint=hint, file=shown, oid=oid_text or None, size_bytes=size_bytes)
+    return errors.Problem(
+        "gguf-lfs-pointer",
+        f"{shown} is a Git LFS pointer, not the model{stands_for}",
+        hint=hint,
+        file=shown,
+        oid=oid_text or None,
+        size_bytes=size_bytes,
+    )
 
 
 def _wrong_magic(head: bytes, shown: str) -> errors.Problem:
@@ -147,7 +174,11 @@ def _wrong_magic(head: bytes, shown: str) -> errors.Problem:
     old = _OLD.get(magic) or _OLD.get(magic[::-1])
     known = next((what for start, what in _OTHERS if head.startswith(start)), "")
     what = f"this is {old}, a format from before GGUF" if old else known
-    hint = "fetch a GGUF of this model, or convert the original weights again" if old else "fetch the file again, and compare its sha256 with the publisher's"
+    hint = (
+        "fetch a GGUF of this model, or convert the original weights again"
+        if old
+        else "fetch the file again, and compare its sha256 with the publisher's"
+    )
     message = f"{shown} is no GGUF: it begins with '{letters}' ({magic.hex(' ')})"
     return errors.Problem("gguf-magic", f"{message}; {what}" if what else message, hint=hint, file=shown, magic=magic.hex())
 
@@ -158,10 +189,18 @@ def _version(raw: bytes, size_bytes: int, shown: str) -> int:
     version = int.from_bytes(raw, "little")
     if version and version & 0xFFFF == 0:
         message = f"{shown} is a big-endian GGUF v{int.from_bytes(raw, 'big')}, and the machines here are little-endian"
-        raise errors.Problem("gguf-endian", message, hint="fetch the little-endian file, or run gguf_convert_endian.py on this one", file=shown)
+        raise errors.Problem(
+            "gguf-endian", message, hint="fetch the little-endian file, or run gguf_convert_endian.py on this one", file=shown
+        )
     if version not in _VERSIONS:
-        hint = "a newer llama.cpp and a newer Wattherd are needed" if version > max(_VERSIONS) else "convert the original weights again; llama.cpp has dropped this version"
-        raise errors.Problem("gguf-version", f"{shown} is GGUF version {version}; versions 2 and 3 are read", hint=hint, file=shown, version=version)
+        hint = (
+            "a newer llama.cpp and a newer Wattherd are needed"
+            if version > max(_VERSIONS)
+            else "convert the original weights again; llama.cpp has dropped this version"
+        )
+        raise errors.Problem(
+            "gguf-version", f"{shown} is GGUF version {version}; versions 2 and 3 are read", hint=hint, file=shown, version=version
+        )
     return version
 
 

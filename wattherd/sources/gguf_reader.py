@@ -216,7 +216,11 @@ class _Layout:
         self.end_bytes = 0
 
     def add(self, name: str, offset: int, size_bytes: int | None) -> None:
-        follows = offset == self._next if self._next is not None else offset % self._alignment == 0 and self.end_bytes <= offset <= _MOST_TENSOR_BYTES
+        follows = (
+            offset == self._next
+            if self._next is not None
+            else offset % self._alignment == 0 and self.end_bytes <= offset <= _MOST_TENSOR_BYTES
+        )
         if not follows:
             raise self._bad(f"the tensor '{name}' does not follow the one before it (offset {offset})")
         self._next = None if size_bytes is None else _padded(offset + size_bytes, self._alignment)
@@ -238,7 +242,9 @@ def _tensor_bytes(reader: _Reader, name: str, shape: tuple[int, ...], known: ggu
         return None
     row = shape[0] if shape else 1
     if row % known.block_elements:
-        raise reader.bad(f"the tensor '{_plain(name)}' has rows of {row} elements, and {known.name} needs a multiple of {known.block_elements}")
+        raise reader.bad(
+            f"the tensor '{_plain(name)}' has rows of {row} elements, and {known.name} needs a multiple of {known.block_elements}"
+        )
     return math.prod(shape) // known.block_elements * known.block_bytes
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import pypi_simple
 import requests
-from packaging import utils as naming, version as versions
+from packaging import utils as naming
+from packaging import version as versions
 
 from wattherd import errors
 from wattherd.sources import spec, web
@@ -53,7 +54,11 @@ def find(session: requests.Session, endpoint: str, release: spec.Release, suffix
     portable = [one for one in chosen if one.filename.endswith("-none-any.whl")]
     if len(chosen) > 1 and len(portable) != 1:
         names = ", ".join(sorted(one.filename for one in chosen))
-        raise errors.Problem("source-missing", f"{release} has several files and none of them for any platform: {names}", hint="download the wanted one and name it by path:")
+        raise errors.Problem(
+            "source-missing",
+            f"{release} has several files and none of them for any platform: {names}",
+            hint="download the wanted one and name it by path:",
+        )
     found = (portable or chosen)[0]
     sha256 = found.digests.get("sha256", "").lower()
     return Offer(file_name=found.filename, url=found.url, sha256=sha256 if _SHA256.match(sha256) else "", size_bytes=found.size or 0)
@@ -72,13 +77,12 @@ def _configured() -> str:
 
 def _packages(session: requests.Session, endpoint: str, release: spec.Release) -> list[pypi_simple.DistributionPackage]:
     host = web.host_of(endpoint)
-    not_http = (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema, requests.exceptions.InvalidSchema)
     try:
         return pypi_simple.PyPISimple(endpoint, session=session).get_project_page(release.project, timeout=web.TIMEOUT_S).packages
     except pypi_simple.NoSuchProjectError:
         message = f"{host} has no project '{release.project}'"
         raise errors.Problem("source-missing", message, hint=f"look at the spelling; {_NO_INDEX}", source=str(release), host=host) from None
-    except not_http as error:
+    except web.NOT_HTTP as error:
         raise web.problem(str(release), endpoint, error) from None
     except (ValueError, KeyError, TypeError, pypi_simple.UnsupportedRepoVersionError):
         message = f"{release} cannot be fetched: {host} does not answer as a package index"
@@ -98,10 +102,17 @@ def _no_version(
     others = sorted({one.filename for one in packages if naming.canonicalize_version(one.version or "") == wanted})
     if others:
         shown = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
-        return errors.Problem("source-missing", f"{release} has no {_KINDS[suffix].split(' ', 1)[1]} on {host}, only {shown}", hint="another version may have one", host=host)
+        return errors.Problem(
+            "source-missing",
+            f"{release} has no {_KINDS[suffix].split(' ', 1)[1]} on {host}, only {shown}",
+            hint="another version may have one",
+            host=host,
+        )
     near, newest = _nearest(release.version, [one.version for one in fitting or packages if one.version])
     hint = f"nearest: {', '.join(near)}; newest: {newest}" if near else f"the index lists no files of it; {_NO_INDEX}"
-    return errors.Problem("source-missing", f"{release.project} has no version {release.version} on {host}", hint=hint, source=str(release), host=host)
+    return errors.Problem(
+        "source-missing", f"{release.project} has no version {release.version} on {host}", hint=hint, source=str(release), host=host
+    )
 
 
 def _nearest(wanted: str, known: Sequence[str]) -> tuple[list[str], str]:

@@ -12,7 +12,8 @@ import json
 from pathlib import Path
 
 from wattherd import errors
-from wattherd.sources import cache as caches, spec
+from wattherd.sources import cache as caches
+from wattherd.sources import spec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +52,22 @@ def _fetch(release: spec.Release, suffix: str, cache: Path, on_bytes: caches.OnB
 
 def _download(release: spec.Release, suffix: str, folder: Path, on_bytes: caches.OnBytes, sha256: str) -> Fetched:
     # Only here: these two bring requests and pypi-simple, which a run with a warm cache never needs.
-    from wattherd.sources import index, transfer, web  # noqa: PLC0415
+    from wattherd.sources import index, transfer, web
 
     session, endpoint = web.open_session(index.address())
     with session:
         offer = index.find(session, endpoint, release, suffix)
         if sha256 and offer.sha256 and offer.sha256 != sha256:
-            raise mismatch(f"{release} on {web.host_of(endpoint)}", sha256, offer.sha256, "correct sha256 beside the source; nothing was downloaded")
+            raise mismatch(
+                f"{release} on {web.host_of(endpoint)}", sha256, offer.sha256, "correct sha256 beside the source; nothing was downloaded"
+            )
         wanted = offer.sha256 or sha256
         if not wanted:
             hint = "use an index that does, or download the file, check it and name it by path:"
             hint = f"write the sha256 that you trust beside the source, or {hint}" if suffix == ".tar.gz" else hint
-            raise errors.Problem("source-missing", f"{web.host_of(endpoint)} publishes no sha256 for {offer.file_name}, so it cannot be verified", hint=hint)
+            raise errors.Problem(
+                "source-missing", f"{web.host_of(endpoint)} publishes no sha256 for {offer.file_name}, so it cannot be verified", hint=hint
+            )
         with caches.on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
         target = folder / offer.file_name

@@ -92,7 +92,9 @@ def _read_pypi(rest: str, _root: Path) -> Source:
     requirement, hash_sign, member = rest.partition("#")
     project, equals, version = (part.strip() for part in requirement.partition("=="))
     if not _PROJECT.match(project):
-        raise ValueError("names no exact version: write NAME==VERSION" if re.search(r"[<>~!=]", project) else f"names no project: {project!r}")
+        raise ValueError(
+            "names no exact version: write NAME==VERSION" if re.search(r"[<>~!=]", project) else f"names no project: {project!r}"
+        )
     if not equals or not _VERSION.match(version):
         raise ValueError("names no exact version: write NAME==VERSION")
     release = Release(project=re.sub(r"[-_.]+", "-", project).lower(), version=version)

@@ -60,7 +60,11 @@ def _partial(target: Path) -> Iterator[IO[bytes]]:
         with open(path, "a+b") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if _is_still(path, handle):
-                yield handle
+                try:
+                    yield handle
+                finally:
+                    if _is_still(path, handle) and not _have(handle):
+                        path.unlink()
                 return
 
 
@@ -84,7 +88,7 @@ def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_
     error: Exception = ConnectionError()
     for _ in range(_ATTEMPTS):
         before = _have(handle)
-        if offer.size_bytes and before == offer.size_bytes:
+        if offer.size_bytes and before >= offer.size_bytes:
             return
         cache.check_room(Path(handle.name).parent, offer.size_bytes - before)
         try:
@@ -94,7 +98,7 @@ def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_
         except web.BROKEN as cut:
             error = cut
         else:
-            if not offer.size_bytes or _have(handle) == offer.size_bytes:
+            if _have(handle) >= offer.size_bytes:
                 return
         if _have(handle) <= before:
             break
@@ -125,7 +129,9 @@ def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], o
 
 
 def _goes_on(response: requests.Response, start: int) -> bool:
-    return response.status_code == requests.codes.partial_content and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+    return response.status_code == requests.codes.partial_content and response.headers.get("Content-Range", "").startswith(
+        f"bytes {start}-"
+    )
 
 
 def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], total: int, on_bytes: cache.OnBytes) -> None:
@@ -145,7 +151,9 @@ def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], t
 def _page(offer: index.Offer, head: bytes) -> errors.Problem:
     host, title = web.host_of(offer.url), page.title(head)
     message = f"{host} answers with a web page{f' (titled {title!r})' if title else ''} in place of {offer.file_name}"
-    return errors.Problem("source-unreachable", message, hint="a proxy, a filter or a login page stands between this machine and the index", host=host)
+    return errors.Problem(
+        "source-unreachable", message, hint="a proxy, a filter or a login page stands between this machine and the index", host=host
+    )
 
 
 def _have(handle: IO[bytes]) -> int:

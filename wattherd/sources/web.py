@@ -17,13 +17,25 @@ from wattherd import errors
 
 TIMEOUT_S = (10.0, 60.0)
 #: What may go wrong between here and the other end while a body arrives.
-BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
+BROKEN: tuple[type[Exception], ...] = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
+NOT_HTTP = (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema, requests.exceptions.InvalidSchema)
 
 _TRY_LATER = "run again later; what has arrived is kept"
 _SIGN_IN = "the index wants a user and a password: put them in its address (PIP_INDEX_URL) or in ~/.netrc"
 _CERTIFICATE = "PIP_CERT or REQUESTS_CA_BUNDLE names the file with your certificate authority"
 _PROXY = "look at HTTPS_PROXY and NO_PROXY"
+_ADDRESS = "PIP_INDEX_URL (or pip's configuration) names the index; a file on this machine is named by path:"
 _NO_ANSWER = "is this machine online? a firewall may need HTTPS_PROXY; another index is named by PIP_INDEX_URL"
+
+#: The kinds of an error, a word in its text, and what to say. The first that fits.
+_REASONS: tuple[tuple[tuple[type[Exception], ...], str, str, str], ...] = (
+    ((requests.exceptions.SSLError, urllib3.exceptions.SSLError), "", "its certificate is not trusted here", _CERTIFICATE),
+    ((requests.exceptions.ProxyError, urllib3.exceptions.ProxyError), "", "the proxy does not let the connection through", _PROXY),
+    ((requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError), "", f"no answer within {TIMEOUT_S[1]:.0f} s", _NO_ANSWER),
+    (NOT_HTTP, "", "its address is not http or https", _ADDRESS),
+    ((requests.ConnectionError,), "NameResolution", "its name is not known here", _NO_ANSWER),
+    ((requests.ConnectionError,), "NewConnection", "the connection is refused", _NO_ANSWER),
+)
 
 
 def open_session(index: str, environ: Mapping[str, str] = os.environ) -> tuple[requests.Session, str]:
@@ -62,18 +74,10 @@ def problem(what: str, address: str, error: Exception, more: str = "") -> errors
 def _reason(error: Exception) -> tuple[str, str]:
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return _status(error.response.status_code)
-    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        return "its certificate is not trusted here", _CERTIFICATE
-    if isinstance(error, (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError)):
-        return "the proxy does not let the connection through", _PROXY
-    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)):
-        return f"no answer within {TIMEOUT_S[1]:.0f} s", _NO_ANSWER
-    if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema, requests.exceptions.InvalidSchema)):
-        return "its address is not http or https", "PIP_INDEX_URL (or pip's configuration) names the index; a file on this machine is named by path:"
-    if "NameResolution" in repr(error) or "getaddrinfo" in repr(error):
-        return "its name is not known here", _NO_ANSWER
-    if isinstance(error, requests.ConnectionError) and "NewConnectionError" in repr(error):
-        return "the connection is refused", _NO_ANSWER
+    for kinds, sign, reason, hint in _REASONS:
+        # The sign is looked for and never shown.
+        if isinstance(error, kinds) and sign in repr(error):
+            return reason, hint
     return "the connection broke off", _TRY_LATER
 
 
@@ -81,5 +85,8 @@ def _status(status: int) -> tuple[str, str]:
     if status in {401, 403, 407}:
         return f"it answers {status}, not permitted", _SIGN_IN if status != 407 else _PROXY
     if status == 404:
-        return "it answers 404, although the index lists the file", "the index and its files disagree; try another index, or run again later"
+        return (
+            "it answers 404, although the index lists the file",
+            "the index and its files disagree; try another index, or run again later",
+        )
     return f"it answers {status}", _TRY_LATER

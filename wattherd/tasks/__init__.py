@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-import invoke
+from invoke.collection import Collection
 
 from wattherd.tasks import change, look
 
@@ -24,8 +24,8 @@ _TASKS: tuple[Any, ...] = (
 )
 
 
-def collection(root: pathlib.Path) -> invoke.Collection:
+def collection(root: pathlib.Path) -> Collection:
     """The namespace of a project that lies in `root`."""
-    made = invoke.Collection(*_TASKS)
+    made = Collection(*_TASKS)
     made.configure({"wattherd": {"root": str(root)}})
     return made

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import invoke
 import yaml
+from invoke.exceptions import Exit
+from invoke.tasks import task as make_task
 
 from wattherd import errors
 from wattherd.console import Screen
-from wattherd.verbs import access, project
+from wattherd.verbs import access as accesses
+from wattherd.verbs import project as projects
 
 _HELP = {
     "hosts": "which hosts: Ansible's patterns (all, group, a:b, a:&b, a:!b, g[0:2], web*, ~regex)",
@@ -78,24 +80,24 @@ class Common:
     yes: bool = False
 
     @property
-    def project(self) -> project.Project:
-        return project.Project(self.root)
+    def project(self) -> projects.Project:
+        return projects.Project(self.root)
 
     @property
-    def selection(self) -> project.Selection:
-        return project.Selection(hosts=self.hosts, limit=self.limit, inventory=self.inventory, extra_vars=self.extra_vars)
+    def selection(self) -> projects.Selection:
+        return projects.Selection(hosts=self.hosts, limit=self.limit, inventory=self.inventory, extra_vars=self.extra_vars)
 
-    def access(self) -> access.Access:
+    def access(self) -> accesses.Access:
         """Asks for the password here, once, when it was asked to."""
         password = getpass.getpass("sudo password for all hosts: ") if self.ask_become_pass else None
-        return access.Access(project=self.project, password=password, forks=self.forks)
+        return accesses.Access(project=self.project, password=password, forks=self.forks)
 
     def listed(self, *, writes: bool) -> list[str] | None:
         """The host names when --list-hosts was given, else None."""
         if not self.list_hosts:
             return None
         loaded = self.project.load(self.selection)
-        return [host.name for host in project.hosts_of(loaded, self.selection, writes=writes)]
+        return [host.name for host in projects.hosts_of(loaded, self.selection, writes=writes)]
 
     def confirmed(self, question: str) -> bool:
         """Ask on the terminal unless --yes. Without a terminal nothing can be asked: that is an error, never a yes."""
@@ -126,7 +128,7 @@ def command(
             shared = {key: given.pop(key) for key in flags}
             code = _run(context, body, shared, given)
             if code:
-                raise invoke.Exit(code=code)
+                raise Exit(code=code)
 
         parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         parameters += [one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=inspect.Parameter.empty) for one in own]
@@ -136,7 +138,7 @@ def command(
         task.__name__ = body.__name__
         texts = {key: text for key, text in _HELP.items() if key in flags} | (help or {})
         iterable = [key for key in ("extra_vars",) if key in flags]
-        return invoke.task(task, name=name, help=texts, positional=list(positional), iterable=iterable, auto_shortflags=False)
+        return make_task(task, name=name, help=texts, positional=list(positional), iterable=iterable, auto_shortflags=False)
 
     return wrap
 

@@ -5,8 +5,9 @@ Owns the order of a deploy. What a host should be is the roles' word, how it get
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import errors, fleet, inventory, plan
@@ -38,7 +39,7 @@ class Report:
 class Deploy:
     """One run: what the steps share. Lives for one call of `deploy`."""
 
-    access: access.Access
+    reach: access.Access
     options: Options
     seen: watch.Watch
     sessions: access.Sessions
@@ -65,10 +66,10 @@ class Deploy:
         self.lost[name] = problem
         self.seen.done(name, self.counts[name].outcome(problem))
 
-    def each(self, names: Sequence[str], work: str, step: object) -> None:
+    def each(self, names: Sequence[str], work: str, step: Callable[[str], None]) -> None:
         """Run one step on hosts; who fails is dropped."""
         self.seen.phase(work, names)
-        for name, done in fleet.each(names, step, forks=self.access.forks).items():  # type: ignore[arg-type]
+        for name, done in fleet.each(names, step, forks=self.reach.forks).items():
             if done.problem is not None:
                 self.drop(name, done.problem)
 
@@ -104,7 +105,7 @@ def _plan(run: Deploy, hosts: Sequence[inventory.Host], sources: prepare.Sources
         if host.settings.llama_cpp is not None and host.settings.llama_cpp.builder:
             run.builders.append(host.settings.llama_cpp.builder)
         try:
-            wanted = plan.manifest_for(sources.role_host(host), run.sessions.live[host.name].facts, run.access.project.roles)
+            wanted = plan.manifest_for(sources.role_host(host), run.sessions.live[host.name].facts, run.reach.project.roles)
         except errors.Problem as problem:
             run.drop(host.name, problem)
             continue
@@ -114,7 +115,7 @@ def _plan(run: Deploy, hosts: Sequence[inventory.Host], sources: prepare.Sources
 
 def _stage(run: Deploy, sources: prepare.Sources) -> None:
     """Everything bulky arrives before anything is activated: builds first, then releases and models."""
-    shop = releases.Shop(run.access.project.cache / "releases")
+    shop = releases.Shop(run.reach.project.cache / "releases")
     for fingerprint, hosts in releases.wanted_builds(run.manifests, run.only).items():
         _release(run, shop, fingerprint, [name for name in hosts if name in run.names], sources)
     run.each(run.names, "stage", lambda name: _send_missing(run, name, sources.files, send_manifest=True))
@@ -162,12 +163,11 @@ def _build_on(run: Deploy, shop: releases.Shop, fingerprint: str, builders: list
 
 def _build(run: Deploy, shop: releases.Shop, fingerprint: str, name: str, sources: prepare.Sources) -> facts.Built | None:
     build = releases.build_entry(run.manifests[name], fingerprint)
-    only = {"only": [build.id]}
-    body = manifest.encode(run.manifests[name])
-    _send_missing(run, name, sources.files, send_manifest=True, **only)
-    run.call(name, {"verb": "apply", **only}, body)
-    if run.counts[name].problem is not None:
-        raise run.counts[name].problem
+    _send_missing(run, name, sources.files, send_manifest=True, only=[build.id])
+    run.call(name, {"verb": "apply", "only": [build.id]})
+    failed = run.counts[name].problem
+    if failed is not None:
+        raise failed
     shop.built_on.setdefault(fingerprint, []).append(name)
     return _fetch(run, shop, fingerprint, name)
 
@@ -177,15 +177,13 @@ def _fetch(run: Deploy, shop: releases.Shop, fingerprint: str, name: str) -> fac
     for row in fields.objects(answer, "builds"):
         built = fields.build(facts.Built, row)
         if built.fingerprint == fingerprint:
-            run.sessions.live[name].pull(
-                built.digest, shop.path(built), lambda done, total: run.seen.moved(name, "release (fetched)", done, total)
-            )
+            run.sessions.live[name].pull(built.digest, shop.path(built), functools.partial(run.seen.moved, name, "release (fetched)"))
             return shop.keep(built)
     return None
 
 
 def _ship(run: Deploy, shop: releases.Shop, name: str, built: facts.Built) -> None:
-    run.sessions.live[name].push(shop.path(built), built.digest, lambda done, total: run.seen.moved(name, "release", done, total))
+    run.sessions.live[name].push(shop.path(built), built.digest, functools.partial(run.seen.moved, name, "release"))
     run.call(name, {"verb": "record-build", "build": fields.plain(built)})
 
 
@@ -200,7 +198,7 @@ def _send_missing(
         if digest not in files:
             raise errors.Problem("artifact-missing", f"the node asks for {digest[:12]}…, which this controller does not have")
         staged = files[digest]
-        run.sessions.live[name].push(staged.path, digest, lambda done, total, what=staged.what: run.seen.moved(name, what, done, total))
+        run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
 
 
 def _activate(run: Deploy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[
             continue
         key = (setting.source, setting.sha256, setting.build_number, setting.commit)
         if key not in resolved:
-            found = resolve.archive(setting, here.cache, here.root, lambda done, total, name=setting.source: on_bytes(name, done, total))
+            found = resolve.archive(setting, here.cache, here.root, functools.partial(on_bytes, setting.source))
             files[found.sha256] = Staged(found.path, "source")
             resolved[key] = role.Archive(
                 name=found.name, sha256=found.sha256, size_bytes=found.size_bytes, build_number=found.build_number, commit=found.commit
@@ -73,6 +74,6 @@ def _model_names(hosts: Sequence[inventory.Host]) -> list[str]:
 
 
 def _model(here: project.Project, loaded: inventory.Inventory, name: str, files: dict[str, Staged], on_bytes: OnBytes) -> role.Model:
-    found = resolve.model(name, loaded.catalogue[name], here.cache, here.root, lambda done, total: on_bytes(name, done, total))
+    found = resolve.model(name, loaded.catalogue[name], here.cache, here.root, functools.partial(on_bytes, name))
     files[found.sha256] = Staged(found.path, f"model {name}")
     return role.Model(name=name, sha256=found.sha256, size_bytes=found.size_bytes, file_name=found.file_name, context=found.context)

@@ -15,6 +15,7 @@ from wattherd import errors
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
+_SIMPLE: Dict[str, Tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _OPTIONAL = re.compile(r"Optional\[(.+)\]$")
 _TUPLE = re.compile(r"Tuple\[(.+), \.\.\.\]$")
 _MAPPING = re.compile(r"Mapping\[str, (.+)\]$")
@@ -125,7 +126,7 @@ def _value(wanted: str, value: Any, where: str, space: Mapping[str, Any]) -> Any
         return {key: _value(pairs.group(1), held, f"{where}.{key}", space) for key, held in document(value, where).items()}
     if wanted == "object":
         return value
-    simple = {"str": str, "int": int, "float": (int, float), "bool": bool}.get(wanted)
+    simple: Optional[Tuple[type, ...]] = _SIMPLE.get(wanted)
     if simple is None:
         return build(space[wanted], document(value, where), where)
     if not isinstance(value, simple) or (isinstance(value, bool) and wanted != "bool"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import tarfile
-from typing import Callable, List, Tuple
+from collections.abc import Callable
 
 import pytest
 
@@ -223,7 +224,7 @@ def test_release_in_use_is_never_removed(bench: strict.Bench, link: str, target:
     old = release(bench, "b1", age_s=30)
     for name in ("b2", "b3", "b4"):
         release(bench, name)
-    bench.link(link, target or os.path.relpath(old.path, os.path.dirname(link)))
+    bench.link(link, target or os.path.relpath(old.path, posixpath.dirname(link)))
     old.remove(bench.machine, bench.tell)
     assert old.actual(bench.machine) is not None
     assert link in bench.tell.words[-1]
@@ -234,13 +235,13 @@ def test_release_in_use_is_never_removed(bench: strict.Bench, link: str, target:
 # -- archives that nobody should trust
 
 
-def entry(name: str, kind: bytes = tarfile.REGTYPE, linkname: str = "", body: bytes = b"") -> Tuple[tarfile.TarInfo, bytes]:
+def entry(name: str, kind: bytes = tarfile.REGTYPE, linkname: str = "", body: bytes = b"") -> tuple[tarfile.TarInfo, bytes]:
     one = tarfile.TarInfo(name)
     one.type, one.linkname, one.size = kind, linkname, len(body)
     return one, body
 
 
-HOSTILE: List[Tuple[str, List[Tuple[tarfile.TarInfo, bytes]]]] = [
+HOSTILE: list[tuple[str, list[tuple[tarfile.TarInfo, bytes]]]] = [
     ("absolute", [entry("/etc/cron.d/x", body=b"x")]),
     ("parent", [entry("a/../../x", body=b"x")]),
     ("absolute-link", [entry("a", tarfile.SYMTYPE, "/etc/passwd")]),
@@ -260,7 +261,7 @@ HOSTILE: List[Tuple[str, List[Tuple[tarfile.TarInfo, bytes]]]] = [
 
 
 @pytest.mark.parametrize("entries", [entries for _, entries in HOSTILE], ids=[name for name, _ in HOSTILE])
-def test_hostile_archive_leaves_nothing(bench: strict.Bench, entries: List[Tuple[tarfile.TarInfo, bytes]]) -> None:
+def test_hostile_archive_leaves_nothing(bench: strict.Bench, entries: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     one = artifact.Artifact(cases.RELEASE_PATH, kind="tree", digest=tiny.put(bench.machine, tiny.pack_entries(entries)))
     problem = refused(lambda: fix(one, bench))
     assert problem.code == "artifact-corrupt"
@@ -287,5 +288,5 @@ def test_hard_link_inside_becomes_a_file(bench: strict.Bench) -> None:
     "wrong",
     [{"path": "relative"}, {"path": "/a/../b"}, {"path": "/"}, {"kind": "folder"}, {"digest": ""}, {"digest": "", "build": "x" * 12}],
 )
-def test_nonsense_is_refused_when_the_manifest_is_read(wrong: "dict[str, str]") -> None:
+def test_nonsense_is_refused_when_the_manifest_is_read(wrong: dict[str, str]) -> None:
     assert refused(lambda: artifact.Artifact(**{"path": "/a", "digest": "a" * 64, **wrong})).code == "manifest-invalid"  # type: ignore[arg-type]

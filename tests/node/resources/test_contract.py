@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from types import ModuleType
-from typing import Type
 
 import pytest
 
@@ -27,7 +26,7 @@ from wattherd.wire import fields
 NAMES = ("absent", "drifted", "settled", "checked")
 
 
-def _cases(kind: Type[base.Resource]) -> ModuleType:
+def _cases(kind: type[base.Resource]) -> ModuleType:
     name = f"tests.node.resources.cases.{kind.TYPE}"
     assert importlib.util.find_spec(name), f"resource type '{kind.TYPE}' has no cases: write tests/node/resources/cases/{kind.TYPE}.py"
     module = importlib.import_module(name)
@@ -36,7 +35,7 @@ def _cases(kind: Type[base.Resource]) -> ModuleType:
     return module
 
 
-def _case(kind: Type[base.Resource], name: str, bench: strict.Bench) -> base.Resource:
+def _case(kind: type[base.Resource], name: str, bench: strict.Bench) -> base.Resource:
     made = getattr(_cases(kind), name)(bench)
     assert isinstance(made, kind)
     return made
@@ -50,7 +49,7 @@ every_type = pytest.mark.parametrize("kind", resources.TYPES, ids=lambda kind: s
 
 
 @every_type
-def test_absent_becomes_present(kind: Type[base.Resource], bench: strict.Bench) -> None:
+def test_absent_becomes_present(kind: type[base.Resource], bench: strict.Bench) -> None:
     resource = _case(kind, "absent", bench)
     assert resource.actual(bench.machine) is None
     resource.preflight(bench.machine, None)
@@ -59,7 +58,7 @@ def test_absent_becomes_present(kind: Type[base.Resource], bench: strict.Bench) 
 
 
 @every_type
-def test_drift_is_fixed(kind: Type[base.Resource], bench: strict.Bench) -> None:
+def test_drift_is_fixed(kind: type[base.Resource], bench: strict.Bench) -> None:
     resource = _case(kind, "drifted", bench)
     state = resource.actual(bench.machine)
     assert state is not None
@@ -71,7 +70,7 @@ def test_drift_is_fixed(kind: Type[base.Resource], bench: strict.Bench) -> None:
 
 
 @every_type
-def test_second_run_changes_nothing(kind: Type[base.Resource], bench: strict.Bench) -> None:
+def test_second_run_changes_nothing(kind: type[base.Resource], bench: strict.Bench) -> None:
     resource = _case(kind, "settled", bench)
     before = bench.tree()
     assert _difference(resource, bench) == {}
@@ -81,7 +80,7 @@ def test_second_run_changes_nothing(kind: Type[base.Resource], bench: strict.Ben
 
 
 @every_type
-def test_after_a_fix_a_second_run_finds_nothing(kind: Type[base.Resource], bench: strict.Bench) -> None:
+def test_after_a_fix_a_second_run_finds_nothing(kind: type[base.Resource], bench: strict.Bench) -> None:
     resource = _case(kind, "absent", bench)
     resource.fix(bench.machine, base.delta(resource.wanted(), None), bench.tell)
     before = bench.tree()
@@ -91,7 +90,7 @@ def test_after_a_fix_a_second_run_finds_nothing(kind: Type[base.Resource], bench
 
 @every_type
 @pytest.mark.parametrize("name", ["checked", "absent", "drifted", "settled"])
-def test_check_writes_nothing(kind: Type[base.Resource], name: str, bench: strict.Bench) -> None:
+def test_check_writes_nothing(kind: type[base.Resource], name: str, bench: strict.Bench) -> None:
     resource = _case(kind, name, bench)
     before = bench.tree()
     state = resource.observe(bench.machine, [resource])[resource.id]
@@ -105,7 +104,7 @@ def test_check_writes_nothing(kind: Type[base.Resource], name: str, bench: stric
 
 
 @every_type
-def test_a_manifest_carries_it_there_and_back(kind: Type[base.Resource], bench: strict.Bench) -> None:
+def test_a_manifest_carries_it_there_and_back(kind: type[base.Resource], bench: strict.Bench) -> None:
     resource = _case(kind, "settled", bench)
     entry = resources.encode(resource, role="test")
     assert fields.plain(resources.decode(entry)) == fields.plain(resource)

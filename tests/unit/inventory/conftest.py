@@ -31,7 +31,11 @@ def load(tmp_path: Path) -> Load:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(text if isinstance(text, bytes) else textwrap.dedent(text).lstrip("\n").encode())
         return inventory.load(
-            tmp_path / path, roles_known=roles, extra_vars=extra or {}, project_root=tmp_path, environ={"HOME": "/home/op", **(environ or {})}
+            tmp_path / path,
+            roles_known=roles,
+            extra_vars=extra or {},
+            project_root=tmp_path,
+            environ={"HOME": "/home/op", **(environ or {})},
         )
 
     return write_and_load

@@ -77,7 +77,9 @@ def test_e04_ini_file_in_a_directory(load: Load) -> None:
     assert load(files, path="inventory/hosts.ini").warnings == ()
 
 
-@pytest.mark.parametrize(("first", "winner", "reason"), [("CG_x", "two", "'IG_y' sorts after 'CG_x'"), ("xyzzy", "one", "'xyzzy' sorts after 'IG_y'")])
+@pytest.mark.parametrize(
+    ("first", "winner", "reason"), [("CG_x", "two", "'IG_y' sorts after 'CG_x'"), ("xyzzy", "one", "'xyzzy' sorts after 'IG_y'")]
+)
 def test_e05_sibling_groups(load: Load, first: str, winner: str, reason: str) -> None:
     loaded = load({"hosts": f"[{first}]\nh\n[{first}:vars]\nv=one\n[IG_y]\nh\n[IG_y:vars]\nv=two\n"})
     told = loaded.explain("h", "v")

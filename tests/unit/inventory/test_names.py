@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wattherd.inventory import names
 
@@ -75,14 +76,23 @@ def test_a_range_is_pythons_range_with_the_end_in_it(begin: int, length: int, st
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("10.0.0.[31:33]", True), ("n[a:c]", True), ("x[1:9:2]y", True), ("[fe80::1]:22", False), ("[0-9]+", False), ("a[1]", False), ("", False)],
+    [
+        ("10.0.0.[31:33]", True),
+        ("n[a:c]", True),
+        ("x[1:9:2]y", True),
+        ("[fe80::1]:22", False),
+        ("[0-9]+", False),
+        ("a[1]", False),
+        ("", False),
+    ],
 )
 def test_has_range(text: str, *, expected: bool) -> None:
     assert names.has_range(text) is expected
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "slips"), [("roles", "roles", 0), ("role", "roles", 1), ("rolse", "roles", 1), ("sreve", "serve", 1), ("srv", "serve", 2), ("", "ab", 2)]
+    ("one", "two", "slips"),
+    [("roles", "roles", 0), ("role", "roles", 1), ("rolse", "roles", 1), ("sreve", "serve", 1), ("srv", "serve", 2), ("", "ab", 2)],
 )
 def test_distance(one: str, two: str, slips: int) -> None:
     assert names.distance(one, two) == names.distance(two, one) == slips

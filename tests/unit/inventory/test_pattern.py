@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wattherd import errors, inventory
 from wattherd.inventory import document, pattern, tree
@@ -178,7 +179,9 @@ def test_a_shared_name_behind_a_sign_is_the_group(load: Load) -> None:
     assert loaded.lint("c") == ()
 
 
-@given(st.lists(st.sampled_from(["web", "gpu", "all", "web1", "web*", "~p", "web[0]", "gpu[1:]", "empty"]), min_size=1, max_size=5), st.data())
+@given(
+    st.lists(st.sampled_from(["web", "gpu", "all", "web1", "web*", "~p", "web[0]", "gpu[1:]", "empty"]), min_size=1, max_size=5), st.data()
+)
 def test_every_selection_is_ordered_and_agrees_with_sets(terms: list[str], data: st.DataObject) -> None:
     signs = [data.draw(st.sampled_from(["", "", "&", "!"])) for _ in terms]
     known = _grown()

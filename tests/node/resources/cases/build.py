@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Sequence
+from collections.abc import Sequence
 
 from tests.node import strict, tiny
 from wattherd import store

@@ -1,0 +1,144 @@
+"""Every field case of tests/cases/gguf.yaml, one test each, named after the case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.sources import gguf_files
+from tests.unit.sources.gguf_files import Tensor, U16Value
+from wattherd import errors
+from wattherd.sources import gguf_check
+
+_CASES = Path(__file__).parents[2] / "cases" / "gguf.yaml"
+
+
+def refused(path: Path, body: bytes) -> errors.Problem:
+    path.write_bytes(body)
+    with pytest.raises(errors.Problem) as caught:
+        gguf_check.check(path)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+    return caught.value
+
+
+def unservable(path: Path, body: bytes) -> str:
+    path.write_bytes(body)
+    header = gguf_check.check(path)
+    with pytest.raises(errors.Problem) as caught:
+        gguf_check.servable(header)
+    assert caught.value.code == "gguf-not-servable"
+    return f"{caught.value.message} -> {caught.value.hint}"
+
+
+def test_every_case_has_its_test() -> None:
+    cases = yaml.safe_load(_CASES.read_text("utf-8"))["cases"]
+    wanted = {f"test_{case['id'].replace('-', '_')}" for case in cases}
+    assert cases
+    assert wanted <= set(globals())
+
+
+def test_c01_lfs_pointer(tmp_path: Path) -> None:
+    oid = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 98362432\n".encode()
+    problem = refused(tmp_path / "m.gguf", pointer)
+    assert problem.code == "gguf-lfs-pointer"
+    assert "Git LFS pointer" in problem.message
+    assert f"98,362,432 bytes with sha256 {oid}" in problem.message
+    assert f"sha256: {oid}" in problem.hint
+    assert problem.context["oid"] == oid
+    assert problem.context["size_bytes"] == 98362432
+    assert refused(tmp_path / "m.gguf", b"version https://git-lfs.github.com/spec/v1\n").code == "gguf-lfs-pointer"
+    for magic in (b"ggjt", b"tjgg"):
+        old = refused(tmp_path / "m.gguf", magic + b"\1\0\0\0")
+        assert old.code == "gguf-magic"
+        assert "GGJT, a format from before GGUF" in old.message
+        assert magic.hex(" ") in old.message
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"<!doctype html>", b"<!DOCTYPE HTML PUBLIC>", b"\xef\xbb\xbf\r\n\t <HTML lang=en>", "\ufeff<!doctype html>".encode("utf-16-le")],
+)
+def test_c02_html_or_proxy_page(tmp_path: Path, beginning: bytes) -> None:
+    utf16 = beginning.startswith(b"\xff\xfe")
+    page = "<head><title>\n  TheBloke/X-GGUF &middot; Hugging Face\x1b[31m </title></head>" + "x" * 48000
+    problem = refused(tmp_path / "X.gguf", beginning + page.encode("utf-16-le" if utf16 else "utf-8"))
+    assert problem.code == "gguf-html"
+    assert "TheBloke/X-GGUF · Hugging Face\ufffd[31m" in problem.message
+    assert "/blob/" in problem.hint
+    assert "/resolve/" in problem.hint
+
+
+def test_c02_a_page_with_the_download_behind_it(tmp_path: Path) -> None:
+    assert refused(tmp_path / "X.gguf", b"<html>no title</html>" + gguf_files.make()).code == "gguf-html"
+
+
+def part(number: int, count: int) -> bytes:
+    split = {"split.no": U16Value(number - 1), "split.count": U16Value(count)}
+    return gguf_files.make({**gguf_files.MODEL, **split})
+
+
+def test_c04_parts_missing_or_wrong_first(tmp_path: Path) -> None:
+    first = refused(tmp_path / "big-00001-of-00013.gguf", part(1, 13))
+    assert first.code == "gguf-split"
+    assert "missing beside it: 00002 to 00013" in first.message
+    assert first.context["missing"] == "2,3,4,5,6,7,8,9,10,11,12,13"
+    for number in (1, 2, 5):
+        (tmp_path / f"m-{number:05d}-of-00005.gguf").write_bytes(part(number, 5))
+    third = refused(tmp_path / "m-00003-of-00005.gguf", part(3, 5))
+    assert "missing beside it: 00004" in third.message
+    assert "m-00001-of-00005.gguf" in third.message
+    whole = refused(tmp_path / "m-00004-of-00005.gguf", part(4, 5))
+    assert "missing" not in whole.message
+    assert "not served yet" in whole.message
+    assert "--merge" in whole.hint
+    assert "should end in -00002-of-00005.gguf" in refused(tmp_path / "renamed.gguf", part(2, 5)).message
+    misnamed = tmp_path / "whole-00001-of-00013.gguf"
+    misnamed.write_bytes(part(1, 1))
+    assert gguf_check.check(misnamed).split_count == 1
+
+
+def test_c06_things_ending_gguf_that_are_not_models(tmp_path: Path) -> None:
+    path = tmp_path / "smallest.gguf"
+    lora = {"general.architecture": "llama", "general.type": "adapter", "general.base_model.0.name": "Llama 3.1 8B"}
+    assert "--lora" in unservable(path, gguf_files.make(lora, [Tensor("blk.0.attn_q.weight.lora_a")]))
+    assert "serve Llama 3.1 8B" in unservable(path, gguf_files.make(lora))
+    unmarked = {"general.architecture": "llama", "llama.context_length": 8192}
+    assert "LoRA adapter" in unservable(path, gguf_files.make(unmarked, [Tensor("blk.0.attn_q.weight.lora_a")]))
+    assert "importance matrix" in unservable(path, gguf_files.make({"general.type": "imatrix"}))
+    for projector in ({"general.type": "mmproj"}, {"general.type": "clip-vision"}, {"general.architecture": "clip"}):
+        assert "--mmproj" in unservable(path, gguf_files.make(projector))
+    assert "vocabulary" in unservable(path, gguf_files.make(gguf_files.MODEL, []))
+    assert "'qwen_image' has no context length" in unservable(path, gguf_files.make({"general.architecture": "qwen_image"}))
+    assert "names no architecture" in unservable(path, gguf_files.make({}))
+
+
+def test_c07_build_too_old_for_file(tmp_path: Path) -> None:
+    """What a build has to know is in the header: architecture, pre-tokenizer, tensor types. A type from the future is no damage."""
+    path = tmp_path / "new.gguf"
+    values = {"general.architecture": "minimax-m3", "minimax-m3.context_length": 4096, "tokenizer.ggml.pre": "gpt-4o"}
+    path.write_bytes(gguf_files.make(values, [Tensor("a", (32,), 39), Tensor("b", (4,), 0), Tensor("c", (64,), 99)]))
+    header = gguf_check.check(path)
+    assert (header.architecture, header.pre_tokenizer) == ("minimax-m3", "gpt-4o")
+    assert header.tensor_types == {"MXFP4": 1, "F32": 1, "type 99": 1}
+    gguf_check.servable(header)
+
+
+def test_c08_wrong_endianness(tmp_path: Path) -> None:
+    problem = refused(tmp_path / "be.gguf", bytes.fromhex("47 47 55 46 00 00 00 03") + b"\0" * 7 + b"\x22")
+    assert problem.code == "gguf-endian"
+    assert "big-endian GGUF v3" in problem.message
+    assert refused(tmp_path / "be.gguf", b"GGUF" + (0).to_bytes(4, "little") + bytes(64)).code == "gguf-version"
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "none"), (1, "mean"), (2, "cls"), (3, "last"), (4, "rank"), (7, "type 7")])
+def test_c09_embedding_and_rerank_modes(tmp_path: Path, number: int, name: str) -> None:
+    path = tmp_path / "e.gguf"
+    values = {"general.architecture": "bert", "bert.context_length": 512, "bert.pooling_type": number}
+    path.write_bytes(gguf_files.make(values))
+    header = gguf_check.check(path)
+    assert header.pooling == name
+    gguf_check.servable(header)
