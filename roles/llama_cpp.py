@@ -22,12 +22,9 @@ _FIXED: Mapping[str, str] = {
     "LLAMA_BUILD_EXAMPLES": "OFF",
     "LLAMA_USE_PREBUILT_UI": "OFF",
 }
-#: With GGML_NATIVE off, x86 builds assume AVX2 (x86-64-v3); what a host has more or less than that is said here.
-_LEVELS: Mapping[str, Mapping[str, str]] = {
-    "x86-64-v1": {"GGML_SSE42": "OFF", "GGML_AVX": "OFF", "GGML_AVX2": "OFF", "GGML_BMI2": "OFF", "GGML_FMA": "OFF", "GGML_F16C": "OFF"},
-    "x86-64-v2": {"GGML_AVX": "OFF", "GGML_AVX2": "OFF", "GGML_BMI2": "OFF", "GGML_FMA": "OFF", "GGML_F16C": "OFF"},
-    "x86-64-v4": {"GGML_AVX512": "ON"},
-}
+_SWITCHES = ("GGML_SSE42", "GGML_AVX", "GGML_AVX2", "GGML_BMI2", "GGML_FMA", "GGML_F16C", "GGML_AVX512")
+#: How many of the switches a level of x86-64 has. All are always written out: their defaults depend on the builder's environment.
+_LEVELS: Mapping[str, int] = {"x86-64-v1": 0, "x86-64-v2": 1, "x86-64-v3": 6, "x86-64-v4": 7}
 
 
 def resources(host: Host, facts: Facts) -> Iterator[Resource]:
@@ -85,7 +82,14 @@ def _backend(name: str, wanted: str, facts: Facts) -> str:
 def _options(archive: Archive, facts: Facts, own: Mapping[str, str]) -> dict[str, str]:
     """Fixed ones, what this CPU has, the build's identity; the inventory's own options win over all of them."""
     identity = {"LLAMA_BUILD_NUMBER": str(archive.build_number or 0), "LLAMA_BUILD_COMMIT": archive.commit or archive.sha256[:9]}
-    return {**_FIXED, **_LEVELS.get(facts.cpu.level, {}), **identity, **own}
+    return {**_FIXED, **_cpu(facts.cpu.level), **identity, **own}
+
+
+def _cpu(level: str) -> dict[str, str]:
+    """Nothing on other architectures than x86-64: there the compiler's baseline stands unless the inventory says more."""
+    if level not in _LEVELS:
+        return {}
+    return {switch: "ON" if index < _LEVELS[level] else "OFF" for index, switch in enumerate(_SWITCHES)}
 
 
 def _cmake(value: str | bool | int) -> str:

@@ -3,10 +3,10 @@
 A code is a contract: tests, JSON output and the docs name it. The message is for people and may change.
 This module knows nothing of hosts, files or networks; whoever raises a Problem supplies the context.
 
-Codes by room (docs/protocol.md describes each):
+Codes by room:
 
-  usage        unknown-host unknown-group unknown-key unknown-model unknown-role unknown-tag bad-pattern bad-flag hosts-required
-               nothing-selected not-confirmed not-root
+  usage        unknown-host unknown-key unknown-model unknown-role unknown-tag bad-pattern bad-flag hosts-required
+               nothing-selected not-confirmed
   inventory    inventory-missing inventory-syntax inventory-invalid inventory-conflict bad-variable template-missing template-variable
                template-syntax role-invalid
   sources      source-unknown source-missing source-unreachable source-changed source-not-archive digest-mismatch gguf-html

@@ -53,8 +53,7 @@ def run_program(argv: Sequence[str], given: Optional[bytes], environment: Mappin
             list(argv),
             input=given,
             stdin=subprocess.DEVNULL if given is None else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             env=dict(environment),
             timeout=timeout_s,
             check=False,
@@ -157,7 +156,7 @@ class Machine:
         os.makedirs(self.path(path), mode=mode, exist_ok=True)
 
     def write(self, path: str, body: bytes, *, mode: int = 0o644, owner: Optional[Tuple[int, int]] = None) -> None:
-        """Whole or not at all: a temporary file beside it, fsync, rename, fsync of the folder. A power cut leaves the old file or the new."""
+        """Whole or not at all: a temporary file beside it, fsync, rename. A power cut leaves the old file or the new."""
         real = self.path(path)
         temporary = f"{real}.wattherd-{os.getpid()}"
         with no_space(path):

@@ -138,7 +138,7 @@ def digest_of(parts: Sequence[str]) -> str:
 
 
 def unit_word(text: str) -> str:
-    """One word of an ExecStart= line, exactly as given: quoted where it must be, `%` and `$` freed of their meaning (systemd.service(5))."""
+    """One word of an ExecStart= line, exactly as given: quoted where it must be, `%` and `$` without their meaning (systemd.service(5))."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     plain = bool(escaped) and not any(char.isspace() or char in "\"';" for char in escaped)
     return escaped if plain else f'"{escaped}"'

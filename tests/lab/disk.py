@@ -50,6 +50,7 @@ def choose(lab: places.Places) -> Path:
         said = _try_overlay(folder)
         if not said:
             return folder
+    remove_empty(lab)
     message = f"this machine cannot mount an overlay file system: {said}"
     hint = "the lab needs a kernel with overlayfs and a real disk; in a container: privileged, with a volume at /var/lib/wattherd-lab"
     raise Problem("lab-missing", message, hint=hint)
@@ -168,7 +169,7 @@ def _try_overlay(folder: Path) -> str:
         options = f"lowerdir={base / 'lower'},upperdir={base / 'upper'},workdir={base / 'work'}"
         done = commands.run(["mount", "-t", "overlay", _SOURCE, "-o", options, str(base / "root")], check=False)
         if done.returncode:
-            return commands.tail(done.stderr, 1)
+            return done.stderr.strip().partition("\n")[0]
         try:
             (base / "root/file").unlink()  # a removal needs the whiteouts that a poor upper file system refuses
         except OSError as refused:

@@ -119,3 +119,21 @@ def test_a_damaged_model_is_fetched_again(deployed: cli.Project) -> None:
     assert said.code == 0, first.words + said.words
     assert "artifact:/var/lib/wattherd/models/smollm2.gguf" in [*first.host("orin")["changes"], *said.host("orin")["changes"]]
     assert deployed.invoke("ask", "--hosts", "orin", "Hi").code == 0
+
+
+def test_a_port_in_use_names_who_holds_it_and_nothing_is_touched(deployed: cli.Project) -> None:
+    start = "systemd-run --collect --unit=squatter python3 -m http.server 8123 --bind 127.0.0.1; until ss -Hltn | grep -q :8123; do :; done"
+    assert nodes.run("orin", ["sh", "-c", start], timeout_s=20).returncode == 0
+    before = tree("orin")
+    try:
+        said = deployed.invoke("deploy", "--hosts", "orin", "--extra-vars", "serve=[{name: smol, model: smollm2, port: 8123}]", "--json")
+    finally:
+        assert nodes.run("orin", ["systemctl", "stop", "squatter"]).returncode == 0
+    assert said.code == 2, said.words
+    problem = said.host("orin")["problem"]
+    assert problem["code"] == "port-in-use"
+    assert "8123" in problem["message"]
+    assert "python3" in problem["message"]
+    assert said.host("orin")["changed"] == 0
+    assert tree("orin") == before, "found before anything was touched"
+    assert deployed.invoke("ask", "--hosts", "orin", "Hi").code == 0, "and the old server still answers"

@@ -268,6 +268,7 @@ def test_build_sees_no_login_and_no_repository(machine: machines.Machine, monkey
     assert "GIT_DIR=/nonexistent" in log
     assert f"CCACHE_DIR={machine.path(builder.CCACHE)}" in log
     assert "EXTRA=1" in log
+    assert "SOURCE_DATE_EPOCH" not in log
 
 
 # -- cut off

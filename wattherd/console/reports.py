@@ -54,8 +54,9 @@ def pinged(out: screen.Screen, seen: Mapping[str, survey.Seen]) -> int:
     for name, one in seen.items():
         if one.facts is not None:
             told = one.facts
-            words = f"ok  {told.system.os_name or told.system.os_id}, python {told.python.version}, {told.cpu.threads} threads, {units.size(told.memory_bytes)}, as {told.user}  ({one.seconds:.2f} s)"
-            out.say(f"{name:<{width}}  {words}", "green")
+            system = f"{told.system.os_name or told.system.os_id}, python {told.python.version}"
+            size = f"{told.cpu.threads} threads, {units.size(told.memory_bytes)}"
+            out.say(f"{name:<{width}}  ok  {system}, {size}, as {told.user}  ({one.seconds:.2f} s)", "green")
         elif one.problem is not None:
             out.problem(one.problem, name)
     return fleet.exit_code([one.status for one in seen.values()])
@@ -172,6 +173,6 @@ def made(out: screen.Screen, project: starting.Made) -> int:
     for path in project.files:
         out.say(f"  {path}")
     out.say(
-        f"made in {project.root}. Next: write your hosts into inventory/hosts.yaml, then invoke trust --hosts all, then invoke deploy --hosts all --check"
+        f"made in {project.root}. Next: your hosts into inventory/hosts.yaml; then invoke trust --hosts all; then invoke deploy --hosts all --check"
     )
     return 0

@@ -75,11 +75,15 @@ _AS_ROOT = (
 
 @dataclass(frozen=True)
 class Login:
-    """How to become root on the node. The password is never part of a command; `python` names the host's own interpreter."""
+    """How to become root on the node. The password is never part of a command; `python` names the host's own interpreter.
+
+    `cache` is where root keeps the program; any other user's is under its home.
+    """
 
     become: bool = True
     password: str | None = field(default=None, repr=False)
     python: str | None = None
+    cache: str = CACHE
 
 
 class Stream:
@@ -124,7 +128,7 @@ def command(program: archive.Program, nonce: str, login: Login, arguments: Seque
     """The one remote command line. Nothing in it is secret."""
     interpreters = [login.python] if login.python else list(_INTERPRETERS)
     inner = _INNER.format(too_old=_TOO_OLD, interpreters=" ".join(shlex.quote(one) for one in interpreters))
-    tail = [STAGE, CACHE, program.digest, str(program.size_bytes), nonce, *arguments]
+    tail = [STAGE, login.cache, program.digest, str(program.size_bytes), nonce, *arguments]
     if not login.become:
         return shlex.join(["sh", "-c", inner, *tail])
     sudo = f"sudo -S -p {shlex.quote(_prompt(nonce))}" if login.password is not None else "sudo -n"

@@ -7,7 +7,6 @@ authority's signature. Which authorities are trusted for which host is known_hos
 from __future__ import annotations
 
 import datetime as dt
-import re
 import struct
 from dataclasses import dataclass
 
@@ -150,8 +149,23 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def fits(pattern: str, text: str) -> bool:
     """Match as OpenSSH does: only * and ? are special, the brackets of [host]:port stand for themselves, case does not matter."""
-    regex = "".join({"*": ".*", "?": "."}.get(c) or re.escape(c) for c in re.sub(r"\*+", "*", pattern.lower()))
-    return re.fullmatch(regex, text.lower()) is not None
+    wanted, given = pattern.lower(), text.lower()
+    at = place = 0
+    star, retry = -1, 0
+    # A regular expression would take ages for a pattern of many stars, and a stranger may have written the pattern.
+    while place < len(given):
+        if at < len(wanted) and wanted[at] == "*":
+            star, retry = at, place
+            at += 1
+        elif at < len(wanted) and wanted[at] in {"?", given[place]}:
+            at += 1
+            place += 1
+        elif star >= 0:
+            retry += 1
+            at, place = star + 1, retry
+        else:
+            return False
+    return not wanted[at:].strip("*")
 
 
 def _strings(blob: bytes) -> list[bytes]:
@@ -164,9 +178,10 @@ def _strings(blob: bytes) -> list[bytes]:
 
 def _signature_holds(certificate: Certificate) -> bool:
     authority_type = blob_type(certificate.authority)
-    if blob_type(certificate.signature) not in _SIGNATURES.get(authority_type, ()):
-        return False
     try:
+        fields = _Fields(certificate.signature)
+        if fields.string().decode("ascii", "replace") not in _SIGNATURES.get(authority_type, ()) or not fields.string() or fields.rest():
+            return False
         key = paramiko.PKey.from_type_string(authority_type, certificate.authority)
         return bool(key.verify_ssh_sig(certificate.signed, paramiko.Message(certificate.signature)))
     except (paramiko.SSHException, ValueError, TypeError):

@@ -41,7 +41,6 @@ Host *
   RequestTTY no
   EscapeChar none
   Compression no
-  LogLevel ERROR
   ServerAliveInterval {_ALIVE_S}
   ServerAliveCountMax {_ALIVE_TRIES}
 """
@@ -57,6 +56,7 @@ _MEANINGS = (
     (r"[Cc]onnection timed out|Operation timed out|timed out during banner", "connect-timeout"),
     (r"Could not resolve|Connection refused|No route to host|Network is unreachable|kex_exchange|Connection closed by", "unreachable"),
 )
+_ENDED_BY_HOST = re.compile(r"Connection to [^\n]+ closed by remote host\.\r\n\Z")
 
 
 class Bulk:
@@ -82,9 +82,8 @@ class Bulk:
         argv = ["ssh", "-F", str(self._config), "-E", str(log), "-T", "--", _TARGET, command]
 
         def explain(status: int, stderr: bytes) -> errors.Problem | None:
-            # With -E, what ssh itself says stands apart from the command's stderr, so that a command may exit with 255 too.
             said = log.read_bytes() if status == _FAILED and log.exists() else b""
-            return meaning(said, stderr, self._path, title) if said else None
+            return meaning(said, stderr, self._path) if status == _FAILED else None
 
         try:
             channel = process.ProcessChannel(argv, title, explain=explain)
@@ -124,22 +123,33 @@ def config(stages: Sequence[Stage], project: Path, client_kex: Sequence[str], *,
     for index, stage in enumerate(stages):
         name = _TARGET if index == len(stages) - 1 else f"wattherd-hop-{index}"
         lines = [f"Host {name}", *(f"  {line}" for line in _machine(stage, project, kex, ciphers))]
+        # VERBOSE tells of the login, and goes into a file for the target; the ssh of a jump host would speak on the command's stderr.
+        lines.append(f"  LogLevel {'VERBOSE' if name == _TARGET else 'ERROR'}")
         if index:
             lines.append(f"  ProxyJump wattherd-hop-{index - 1}")
         blocks.append("\n".join(lines) + "\n")
     return "\n".join((*blocks, _COMMON))
 
 
-def meaning(said: bytes, stderr: bytes, path: route.Route, title: str) -> errors.Problem:
-    """A Problem from what ssh said. A jump host's ssh is its child and speaks on stderr."""
-    text = said.decode("utf-8", "replace") + stderr.decode("utf-8", "replace")
-    code = next((code for pattern, code in _MEANINGS if re.search(pattern, text)), "bulk-failed")
+def meaning(said: bytes, stderr: bytes, path: route.Route) -> errors.Problem | None:
+    """What went wrong when ssh ended with 255; None when that was the command's own exit status.
+
+    ssh speaks into a file apart from the command's stderr. Two things come on stderr all the same: what the ssh of a jump host says (it is
+    a child, and counts only until the login), and the one line that tells of an end that the host made.
+    """
+    before, login, after = said.decode("utf-8", "replace").partition("Authenticated to ")
+    heard = stderr.decode("utf-8", "replace")
+    ending = _ENDED_BY_HOST.search(heard)
+    text = after + (ending.group() if ending else "") if login else before + heard
+    code = next((code for pattern, code in _MEANINGS if re.search(pattern, text)), "" if login else "bulk-failed")
+    if not code:
+        return None
     names = {hop: (hop.hostname, hop.host_key_alias) for hop in path.hops}
     blamed = next((hop for hop, known in names.items() if any(name and name in text for name in known)), path.target)
-    words = noise.describe(said or stderr)
+    last = text.strip().splitlines()[-3:]
     return errors.Problem(
         code,
-        f"{path.title(blamed) if blamed is not path.target else title}: ssh ended with: {words}",
+        f"{path.title(blamed)}: ssh ended with: {noise.describe('; '.join(last).encode())}",
         hint="the control session got through a moment ago: run again; if it stays, try ssh by hand with -v",
         hop=blamed.label,
     )

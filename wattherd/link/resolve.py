@@ -57,7 +57,7 @@ class Resolver:
     def resolve(self, connection: Wanted, name: str) -> route.Route:
         said = arguments.read(connection.ssh_args, name)
         key = _named_key(connection.private_key, name)
-        options = (*_port_and_user(connection.port, connection.user), *(("-i", str(key).replace("%", "%%")) if key else ()), *said.words)
+        options = (*_port_and_user(connection.port, connection.user), *(("-o", f'IdentityFile="{_escaped(key)}"') if key else ()), *said.words)
         asker = _Asker(self, said, (*((key,) if key else ()), *said.identities), connection.timeout_s)
         settings = asker.ask(connection.host, options)
         target = asker.machine(settings, connection.host, name)
@@ -154,7 +154,8 @@ def _answer(argv: tuple[str, ...], environ: Mapping[str, str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise _problem(f"ssh -G {argv[-1]} gave no answer in {_ANSWER_S:.0f} s", "a Match exec line in ~/.ssh/config may hang") from error
     if done.returncode != 0:
-        reason = noise.describe((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].encode())
+        lines = [line for line in done.stderr.splitlines() if line and not line.startswith(("Warning", "Pseudo-terminal"))]
+        reason = noise.plain(lines[0] if lines else f"exit status {done.returncode}")
         raise _problem(f"ssh does not accept its configuration for {argv[-1]}: {reason}", f"try it: {' '.join(argv)}")
     return done.stdout
 
@@ -207,6 +208,10 @@ def _destination(spec: str) -> tuple[str | None, str, int | None]:
 
 def _seconds(value: str) -> float | None:
     return float(value) if value.isdecimal() else None
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _existing(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -61,9 +61,10 @@ class Tokens:
 
 
 def for_machine(*, asked: str, hostname: str, port: str, user: str, alias: str, environ: Mapping[str, str]) -> Tokens:
+    # As ssh does it: the home folder is the account's own, whatever HOME says.
     account = pwd.getpwuid(os.getuid())
     here = socket.gethostname()
-    values = {"%": "%", "d": environ.get("HOME") or account.pw_dir, "i": str(os.getuid()), "u": account.pw_name}
+    values = {"%": "%", "d": account.pw_dir, "i": str(os.getuid()), "u": account.pw_name}
     values |= {"l": here, "L": here.partition(".")[0]}
     values |= {"h": hostname, "k": alias or asked, "n": asked, "p": port, "r": user}
     return Tokens(values, environ)

@@ -58,7 +58,7 @@ class Builder:
     def run(self) -> facts.Built:
         for folder in (self.wanted.folder, build.HOME, CCACHE):
             self.machine.make_dirs(folder)
-        self.tell("waiting", f"waiting for another build of {self.wanted.name}")
+        self.tell("waiting", f"starting (one build of {self.wanted.name} at a time)")
         with store.locked(self.machine, f"{self.work}.lock"):
             done = store.built(self.machine, self.wanted.fingerprint)
             if done is not None:
@@ -230,7 +230,11 @@ def _ending(code: int) -> str:
 
 
 def _environment(machine: machines.Machine, wanted: build.Build) -> Mapping[str, str]:
-    """A clean one: no login's variables, no git repository above the source, and a cache that does not depend on the folder."""
+    """A clean one: no login's variables, no git repository above the source, and a cache that does not depend on the folder.
+
+    Nothing in it may decide an option. So no SOURCE_DATE_EPOCH: where it is set, llama.cpp changes the defaults of GGML_NATIVE
+    and of every instruction set, and the result is a baseline binary that works, slowly.
+    """
     return {
         "LC_ALL": "C.UTF-8",
         "HOME": machine.path(build.HOME),
@@ -242,7 +246,6 @@ def _environment(machine: machines.Machine, wanted: build.Build) -> Mapping[str,
         "GIT_DIR": "/nonexistent",
         "GIT_CEILING_DIRECTORIES": machine.path(build.HOME),
         "NINJA_STATUS": "[%f/%t] ",
-        "SOURCE_DATE_EPOCH": "315532800",
         **wanted.environment,
         "PATH": means.search_path(machine, wanted.environment),
     }

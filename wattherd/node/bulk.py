@@ -6,13 +6,15 @@ nothing of what the bytes are for; the record that a blob is a build is made by 
 
 from __future__ import annotations
 
+import hashlib
 import select
-from typing import IO, Callable, Iterator
+from typing import IO, Callable, Iterable, Iterator, TypeVar
 
 from wattherd import errors, store, units
 from wattherd import machine as machines
 from wattherd.wire import event, frame
 
+_T = TypeVar("_T")
 _CHUNK_BYTES = 256 * 1024
 #: A sender that says nothing for this long is gone (a dropped link is not always told): the lock must not outlive it.
 STALL_S = 60.0
@@ -59,7 +61,7 @@ def _receive(machine: machines.Machine, digest: str, size_bytes: int, source: IO
         hint="wait for it; a session whose link was lost ends within a minute",
     )
     with store.locked(machine, place, busy) as handle:
-        if _already_here(machine, digest):
+        if _already_here(machine, digest, writer):
             machine.unlink(place)
             writer.send({"event": "ready", "offset": size_bytes})
             return 0
@@ -73,11 +75,14 @@ def _receive(machine: machines.Machine, digest: str, size_bytes: int, source: IO
         return size_bytes - begun_bytes
 
 
-def _already_here(machine: machines.Machine, digest: str) -> bool:
+def _already_here(machine: machines.Machine, digest: str, writer: frame.Writer) -> bool:
     """A damaged blob does not count: it makes room for a good one."""
     if not store.has(machine, digest):
         return False
-    if machine.digest(store.blob(digest)) == digest:
+    summing = hashlib.sha256()
+    for block in _alive(machine, writer, machine.blocks(store.blob(digest))):
+        summing.update(block)
+    if summing.hexdigest() == digest:
         return True
     store.discard(machine, digest)
     return False
@@ -88,11 +93,18 @@ def _resume(machine: machines.Machine, arrival: store.Arrival, place: str, size_
     found = machine.lstat(place)
     if found is not None and found.st_size > size_bytes:
         arrival.clear()
+    for _ in _alive(machine, writer, arrival.reread()):
+        pass
+
+
+def _alive(machine: machines.Machine, writer: frame.Writer, steps: Iterable[_T]) -> Iterator[_T]:
+    """The same steps, with word now and then that they go on."""
     told_s = machine.monotonic_s()
-    for _ in arrival.reread():
+    for one in steps:
         if machine.monotonic_s() - told_s > _ALIVE_S:
             writer.send(event.alive())
             told_s = machine.monotonic_s()
+        yield one
 
 
 def _blocks(source: IO[bytes], count: int, stall_s: float) -> Iterator[bytes]:

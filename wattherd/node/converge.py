@@ -228,7 +228,7 @@ class Run:
     # -- the end
 
     def _settle(self) -> None:
-        """The run went through: remember the order, the generation, and that nothing is under way."""
+        """The run went through: remember the order, and the generation."""
         if self.job.only is None:
             order = [entry.id for entry in self.job.wanted.resources]
             kept = [entry_id for entry_id in self.owned.rows if entry_id not in set(order)]
@@ -236,7 +236,6 @@ class Run:
         self.owned.save()
         if self.job.only is None:
             self.tally.generation = generations.keep(self.machine, self.job.body)
-        generations.finish(self.machine)
 
 
 def _from_os(error: OSError) -> errors.Problem:

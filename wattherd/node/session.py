@@ -113,7 +113,10 @@ class Session:
         with self.lock():
             self.tell_interrupted()
             store.prepare(self.machine)
-            return _result(converge.Run(self.machine, job, self.emit).converge())
+            tally = converge.Run(self.machine, job, self.emit).converge()
+            # Also after a failure: that run ended, and said why. Only one that was cut short leaves its journal.
+            generations.finish(self.machine)
+            return _result(tally)
 
     def tell_interrupted(self) -> None:
         before = generations.interrupted(self.machine)
@@ -172,7 +175,8 @@ class Session:
             except OSError as error:
                 holder = os.pread(handle, 20, 0).decode("ascii", "replace") or "unknown"
                 left_s = limit_s - self.machine.monotonic_s()
-                self.emit(event.progress("lock:node", f"another run (process {holder}) is at work here", LOCK_WAIT_S - left_s, LOCK_WAIT_S, "s"))
+                words = f"another run (process {holder}) is at work here"
+                self.emit(event.progress("lock:node", words, LOCK_WAIT_S - left_s, LOCK_WAIT_S, "s"))
                 if left_s < 0:
                     raise errors.Problem(
                         "node-busy",

@@ -47,14 +47,14 @@ class Resource(abc.ABC):
     def remove(self, machine: machines.Machine, tell: Tell) -> None:
         """Undo what `fix` created. Never called for what was there before Wattherd."""
 
-    def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:
+    def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""
 
-    def needs(self, machine: machines.Machine) -> Mapping[str, int]:
+    def needs(self, machine: machines.Machine) -> Mapping[str, int]:  # noqa: ARG002 - the surface of those that do
         """Digests (with sizes in bytes) that `fix` would want in the store and that are not there yet."""
         return {}
 
-    def texts(self, machine: machines.Machine) -> Tuple[str, str]:
+    def texts(self, machine: machines.Machine) -> Tuple[str, str]:  # noqa: ARG002 - as above
         """Old and new text for --diff; two empty strings where there is nothing to show, or nothing that may be shown."""
         return "", ""
 

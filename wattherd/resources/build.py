@@ -19,36 +19,15 @@ from typing import ClassVar, List, Mapping, Optional, Tuple
 
 from wattherd import errors, store, units
 from wattherd import machine as machines
-from wattherd.resources import base, means, package
+from wattherd.resources import base, means, package, transient
 from wattherd.wire import fields
 
 HOME = "/var/cache/wattherd/build"
-#: A build of every CUDA architecture on two slow cores takes hours; one that takes longer hangs.
-_LONGEST_S = 12 * 3600
 _DAMAGED = "(its release was damaged)"
 _STEP_S = 0.5
 _LOOK_S = 3.0
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from wattherd.node import builder; builder.main(*sys.argv[2:])"
-#: It takes what nothing else wants and dies before a server does when memory runs out. A source's own build scripts run here,
-#: as root: they get no network, and nothing to write to but Wattherd's places.
-_PROPERTIES = (
-    "Type=exec",
-    "Nice=10",
-    "CPUWeight=20",
-    "IOSchedulingClass=idle",
-    "OOMScoreAdjust=800",
-    "OOMPolicy=continue",
-    "KillMode=control-group",
-    f"RuntimeMaxSec={_LONGEST_S}",
-    "PrivateNetwork=yes",
-    "PrivateTmp=yes",
-    "ProtectSystem=strict",
-    f"ReadWritePaths=/var/cache/wattherd {store.HOME}",
-    "ProtectHome=yes",
-    "NoNewPrivileges=yes",
-    "UMask=0022",
-)
 
 
 @dataclass(frozen=True)
@@ -125,14 +104,14 @@ class Build(base.Resource):
 
     def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
         """Room and memory for compiling, unless there is nothing to compile or the compiler is at work already."""
-        if state != self.wanted() and not look(machine, self.unit).running:
+        if state != self.wanted() and not transient.look(machine, self.unit).running:
             means.check_room(machine, HOME)
             means.check_memory(machine, self.memory_per_job_mb)
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
         if delta.get("fingerprint", ("", ""))[0] == _DAMAGED:
             self._discard(machine, tell)
-        found = look(machine, self.unit)
+        found = transient.look(machine, self.unit)
         if found.running:
             tell(f"re-attached to a build that is running since {found.since}")
         else:
@@ -180,7 +159,16 @@ class Build(base.Resource):
         spec = fields.plain(dataclasses.replace(self, jobs=jobs))
         machine.write(spec_path(self.folder), json.dumps(spec, sort_keys=True).encode(), mode=0o600)
         machine.run(["systemctl", "reset-failed", self.unit])
-        machine.must(start_argv(self, machine, sys.executable))
+        machine.must(
+            transient.start_argv(
+                self.unit, f"Wattherd builds {self.name} {self.short}", machine.path(f"{self.folder}/unit.log"), self.program(machine)
+            )
+        )
+
+    def program(self, machine: machines.Machine) -> List[str]:
+        """The builder's command line, run from its own copy of this program."""
+        given = [machine.path(f"{self.folder}/program"), spec_path(self.folder), *([machine.root] if machine.root else [])]
+        return [sys.executable, "-I", "-S", "-c", _START, *given]
 
     def _follow(self, machine: machines.Machine, tell: base.Tell) -> Optional[errors.Problem]:
         """Tell the builder's progress until it has left a result, or until its unit is gone without one."""
@@ -195,19 +183,18 @@ class Build(base.Resource):
                 tell(found.words, found.done, found.total, found.unit)
                 shown = found
             if machine.monotonic_s() >= look_again_s:
-                unit = look(machine, self.unit)
+                unit = transient.look(machine, self.unit)
                 if not unit.running:
                     problem, ended = read_result(machine, self.folder)
                     return problem if ended else self._vanished(machine, unit)
                 look_again_s = machine.monotonic_s() + _LOOK_S
             machine.wait(_STEP_S)
 
-    def _vanished(self, machine: machines.Machine, unit: Unit) -> errors.Problem:
+    def _vanished(self, machine: machines.Machine, unit: transient.Unit) -> errors.Problem:
         said = [line for line in machine.text(f"{self.folder}/unit.log").splitlines() if line.strip()][-1:]
-        words = _ENDINGS.get(unit.result, f"its unit ended ({unit.result or 'unknown'})")
         return errors.Problem(
             "build-failed",
-            f"building {self.name} was cut off: {' / '.join([words, *said])[:600]}",
+            f"building {self.name} was cut off: {' / '.join([unit.ending, *said])[:600]}",
             hint=f"deploy again to build anew (what was compiled is remembered by ccache); the log on the node: {self.log}",
             log=self.log,
         )
@@ -231,7 +218,7 @@ class Build(base.Resource):
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         """End a build that nobody wants any more. A finished one stays in the store."""
-        if look(machine, self.unit).running:
+        if transient.look(machine, self.unit).running:
             tell(f"stopping the build of {self.name}")
             machine.must(["systemctl", "stop", self.unit])
             self._clean(machine)
@@ -240,58 +227,6 @@ class Build(base.Resource):
             tell(f"{self.name} {self.short}: {self.kept(machine)}")
         if machine.exists(self.folder):
             machine.remove_tree(self.folder)
-
-
-# -- the transient unit
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What systemd says of a transient unit. One that systemd does not know is not running."""
-
-    running: bool = False
-    result: str = ""
-    since: str = ""
-
-
-_ENDINGS: Mapping[str, str] = {
-    "oom-kill": "the kernel ended it for want of memory",
-    "timeout": f"it had not ended after {units.duration(_LONGEST_S)}",
-    "signal": "somebody killed it",
-    "success": "it was stopped, or the machine went down",
-    "core-dump": "the builder crashed",
-}
-
-
-def start_argv(wanted: Build, machine: machines.Machine, interpreter: str) -> List[str]:
-    """The command that starts the builder apart from this session: no network, no terminal, no pipe of ours."""
-    properties = [*_PROPERTIES, f"StandardOutput=append:{machine.path(wanted.folder)}/unit.log", "StandardError=inherit"]
-    given = [machine.path(f"{wanted.folder}/program"), spec_path(wanted.folder), *([machine.root] if machine.root else [])]
-    return [
-        "systemd-run",
-        "--quiet",
-        f"--unit={wanted.unit}",
-        f"--description=Wattherd builds {wanted.name} {wanted.short}",
-        *(f"--property={one}" for one in properties),
-        "--",
-        interpreter,
-        "-I",
-        "-S",
-        "-c",
-        _START,
-        *given,
-    ]
-
-
-def look(machine: machines.Machine, unit: str) -> Unit:
-    done = machine.run(["systemctl", "show", unit, "--property=ActiveState,Result,ActiveEnterTimestamp"])
-    return parse_unit(done.text) if done.code == 0 else Unit()
-
-
-def parse_unit(text: str) -> Unit:
-    pairs = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
-    running = pairs.get("ActiveState", "") in ("active", "activating", "reloading", "deactivating")
-    return Unit(running, pairs.get("Result", ""), pairs.get("ActiveEnterTimestamp", "") or "just now")
 
 
 # -- what the builder leaves

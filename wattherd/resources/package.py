@@ -72,8 +72,10 @@ class Package(base.Resource):
         if done.code != 0 and not asked and (_UNKNOWN.search(done.words) or _STALE.search(done.words)):
             complaint = _update(machine, tell)
             done = self._install(machine, tell)
-        if done.code != 0:
+        if done.code != 0 and self.actual(machine) != self.wanted():
             raise self._problem(machine, done, complaint)
+        if done.code != 0:  # it is installed, and another broken package made apt-get complain
+            tell(f"{self.name} is installed, but apt-get also says: {_first_error(done.words)}")
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         if dpkg.parse(machine.read(dpkg.STATUS) or b"", [self.name])[self.name] is None:

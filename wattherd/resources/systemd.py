@@ -33,7 +33,7 @@ _LOOSE = re.compile(r"error|fail|cannot|could not|unable|denied|no such file|not
 #: The manager's lines tell that it failed, never why.
 _MANAGER = re.compile(
     r"^(?:Started|Starting|Stopped|Stopping|Finished|Failed to start) "
-    r"|: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated)"
+    r"|: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated|Start request repeated)"
 )
 
 

@@ -82,11 +82,14 @@ class Systemd:
         if verb == "daemon-reload":
             for name in {*self.units, *(path.name for path in self._folder.glob("*.*"))}:
                 self._unit(name).body = self._file(name)
+            gone = [name for name, unit in self.units.items() if unit.body is None and unit.active == "inactive" and not unit.packaged]
+            for name in gone:
+                del self.units[name]
             return None
         return self._act(verb, words[0])
 
     def journalctl(self, argv: Sequence[str]) -> machines.Result:
-        if argv[1:] == ("--sync",) or list(argv[1:]) == ["--sync"]:
+        if list(argv[1:]) == ["--sync"]:
             return machines.Result(0, b"", b"")
         return machines.Result(0, (self.complaint if "_PID=1" in argv else self.journal).encode(), b"")
 

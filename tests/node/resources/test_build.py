@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from tests.node import strict, tiny
 from tests.node.resources.cases import build as cases
 from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.resources import base, build, means
+from wattherd.resources import base, build, means, transient
 from wattherd.wire import fields
 
 ACTIVE = "Result=success\nActiveState=active\nActiveEnterTimestamp=Tue 2026-12-01 00:46:26 UTC\n"
@@ -30,30 +31,30 @@ def refused(one: build.Build, bench: strict.Bench) -> errors.Problem:
 
 def test_command_starts_a_unit_apart_from_the_session() -> None:
     one = build.Build("llama-cpp", "1" * 32, "a" * 64, 1, {}, (), ())
-    argv = build.start_argv(one, machines.Machine(), "/usr/bin/python3")
-    assert argv[:3] == ["systemd-run", "--quiet", "--unit=wattherd-build-111111111111.service"]
+    argv = transient.start_argv(one.unit, "words", f"{one.folder}/unit.log", one.program(machines.Machine()))
+    assert argv[:4] == ["systemd-run", "--quiet", "--unit=wattherd-build-111111111111.service", "--description=words"]
     properties = [word[11:] for word in argv if word.startswith("--property=")]
     assert {"Type=exec", "Nice=10", "PrivateNetwork=yes", "KillMode=control-group", "ProtectSystem=strict"} <= set(properties)
     assert "StandardOutput=append:/var/cache/wattherd/build/111111111111/unit.log" in properties
     assert not {"--pty", "--pipe", "--wait", "--collect"} & set(argv)
     home = "/var/cache/wattherd/build/111111111111"
-    assert list(cases.program(argv))[:4] == ["/usr/bin/python3", "-I", "-S", "-c"]
+    assert list(cases.program(argv))[:4] == [sys.executable, "-I", "-S", "-c"]
     assert list(cases.program(argv))[5:] == [f"{home}/program", f"{home}/spec.json"]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (ACTIVE, build.Unit(running=True, result="success", since="Tue 2026-12-01 00:46:26 UTC")),
-        (cases.IDLE, build.Unit(running=False, result="success", since="just now")),
-        ("ActiveState=activating\nResult=success\n", build.Unit(running=True, result="success", since="just now")),
-        ("ActiveState=deactivating\nResult=timeout\n", build.Unit(running=True, result="timeout", since="just now")),
-        ("ActiveState=failed\nResult=oom-kill\n", build.Unit(running=False, result="oom-kill", since="just now")),
-        ("", build.Unit(running=False, result="", since="just now")),
+        (ACTIVE, transient.Unit(running=True, result="success", since="Tue 2026-12-01 00:46:26 UTC")),
+        (cases.IDLE, transient.Unit(running=False, result="success", since="just now")),
+        ("ActiveState=activating\nResult=success\n", transient.Unit(running=True, result="success", since="just now")),
+        ("ActiveState=deactivating\nResult=timeout\n", transient.Unit(running=True, result="timeout", since="just now")),
+        ("ActiveState=failed\nResult=oom-kill\n", transient.Unit(running=False, result="oom-kill", since="just now")),
+        ("", transient.Unit(running=False, result="", since="just now")),
     ],
 )
-def test_systemds_words(text: str, expected: build.Unit) -> None:
-    assert build.parse_unit(text) == expected
+def test_systemds_words(text: str, expected: transient.Unit) -> None:
+    assert transient.parse(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ class Server:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(10)
-        self._reader.join(10)
 
     def _start(self) -> bool:
         config = self._folder / "sshd_config"
@@ -107,13 +106,13 @@ class Server:
             [program(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         told = threading.Event()
-        self._reader = threading.Thread(target=self._read, args=(told,), daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read, args=(self.process, told), daemon=True).start()
         return told.wait(_START_S) and self.process.poll() is None
 
-    def _read(self, told: threading.Event) -> None:
-        assert self.process.stderr
-        with self.process.stderr as lines:
+    def _read(self, process: subprocess.Popen[str], told: threading.Event) -> None:
+        """Sessions hold the stream open beyond the server's own end."""
+        assert process.stderr
+        with process.stderr as lines:
             for line in lines:
                 self.log.append(line)
                 if "Server listening" in line:

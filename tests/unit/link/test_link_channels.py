@@ -114,6 +114,7 @@ def test_silence_is_a_problem_after_its_time_and_the_channel_lives_on(way: _Way)
 
 def test_stderr_alone_does_not_count_as_an_answer(way: _Way) -> None:
     channel = way.start("echo chatter >&2; read -r line")
+    assert channel.wait_stderr(b"chatter", 20)
     with pytest.raises(errors.Problem) as caught:
         channel.receive(0.4)
     assert caught.value.code == "host-silent"
@@ -168,9 +169,9 @@ def test_a_command_may_exit_with_255_and_talk_like_ssh(way: _Way) -> None:
     assert channel.exit_status() == 255
 
 
-def test_closing_ends_the_command(way: _Way, tmp_path: Path) -> None:
+def test_closing_ends_a_command_that_reads(way: _Way, tmp_path: Path) -> None:
     witness = tmp_path / "pid"
-    channel = way.start(f"echo $$ > {witness}; echo started; exec sleep 1000")
+    channel = way.start(f"echo $$ > {witness}; echo started; exec cat")
     assert channel.receive(20) == b"started\n"
     channel.close()
     way.link.close()

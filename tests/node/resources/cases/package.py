@@ -24,7 +24,9 @@ DPKG = "Package: dpkg\nEssential: yes\nStatus: install ok installed\nArchitectur
 
 def stanza(name: str, status: str = "install ok installed", architecture: str = "amd64", **fields: str) -> str:
     more = "".join(f"{key}: {value}\n" for key, value in fields.items())
-    return f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: {architecture}\n{more}Description: a package\n more of it\n"
+    return (
+        f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: {architecture}\n{more}Description: a package\n more of it\n"
+    )
 
 
 def put(bench: strict.Bench, *stanzas: str) -> None:

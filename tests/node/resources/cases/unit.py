@@ -7,7 +7,16 @@ from tests.node.resources import systemd_fake
 from wattherd.resources import unit
 
 NAME = "llama@qwen.service"
-TEXT = "[Unit]\nDescription=a model\n\n[Service]\nExecStart=/opt/llama/server --port 18080\nRestart=always\n\n[Install]\nWantedBy=multi-user.target\n"
+TEXT = """[Unit]
+Description=a model
+
+[Service]
+ExecStart=/opt/llama/server --port 18080
+Restart=always
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def wanted(inputs: str = "two") -> unit.Unit:

@@ -31,7 +31,10 @@ def drifted(bench: strict.Bench) -> user.User:
 
 def settled(bench: strict.Bench) -> user.User:
     bench.put("/etc/passwd", PASSWD + "llama:x:991:991:llama.cpp server:/nonexistent:/usr/sbin/nologin\n")
-    bench.put("/etc/group", GROUP.replace("video:x:44:llamas", "video:x:44:llamas,llama").replace("render:x:104:", "render:x:104:llama") + "llama:x:991:\n")
+    bench.put(
+        "/etc/group",
+        GROUP.replace("video:x:44:llamas", "video:x:44:llamas,llama").replace("render:x:104:", "render:x:104:llama") + "llama:x:991:\n",
+    )
     return wanted()
 
 

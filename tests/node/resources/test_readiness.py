@@ -1,0 +1,65 @@
+"""The quick question whether a server is ready, asked of real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from tests.node.resources import loopback
+from wattherd import errors
+from wattherd.resources import readiness
+
+
+@pytest.mark.parametrize(("status", "words"), [(200, "ready"), (503, "loading"), (404, "HTTP status 404"), (401, "HTTP status 401")])
+def test_statuses(status: int, words: str) -> None:
+    with loopback.serving(status) as server:
+        assert readiness.ask(server.url) == (status, words)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    status, words = readiness.ask(f"http://127.0.0.1:{port}/")
+    assert status == 0
+    assert "refused" in words
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HT"])
+def test_what_is_not_http(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reply() -> None:
+            link, _ = server.accept()
+            with link:
+                link.recv(1000)
+                link.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        status, words = readiness.ask(f"http://localhost:{server.getsockname()[1]}")
+        thread.join()
+    assert status == 0
+    assert words == "an answer that is not HTTP"
+
+
+def test_one_that_never_answers_costs_its_limit_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "_LIMIT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert readiness.ask(f"http://127.0.0.1:{server.getsockname()[1]}/") == (0, "no answer yet")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/health", "http://localhost:1", "http://[::1]:8080/"])
+def test_addresses_of_this_machine(url: str) -> None:
+    readiness.check_url("unit:x", url)
+    assert readiness.ask("http://10.0.0.1:80/")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1:1/", "http://10.0.0.1:80/", "http://127.0.0.1/", "http://127.0.0.1:80/\r\nX: y", "http://evil@127.0.0.1:80/"]
+)
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(errors.Problem) as caught:
+        readiness.check_url("unit:x", url)
+    assert caught.value.code == "manifest-invalid"
