@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattherd.inventory import places
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -76,13 +78,19 @@ class Project:
         """Write inventory/hosts.yaml: one group `these`."""
         rows = "".join(f"        {name.replace('_', '-')}: {{ansible_host: {address}}}\n" for name, address in addresses.items())
         body = f"all:\n  children:\n    these:\n      hosts:\n{rows}"
-        body += "  vars:\n    ansible_user: ops\n    ansible_timeout: 5\n    ansible_ssh_private_key_file: '{{ wattherd_cache }}/lab/id_ed25519'\n"
+        body += "  vars:\n    ansible_user: ops\n    ansible_timeout: 5\n"
+        body += "    ansible_ssh_private_key_file: '{{ wattherd_cache }}/lab/id_ed25519'\n"
         self.write("inventory/hosts.yaml", body)
 
     def group(self, text: str) -> None:
         self.write("inventory/group_vars/all.yaml", text)
 
 
-def project(folder: pathlib.Path) -> Project:
-    environment = {**os.environ, "WATTHERD_STATE": str(folder / "state"), "WATTHERD_INVENTORY": str(folder / "inventory"), "COLUMNS": "200"}
-    return Project(folder, environment)
+def project(folder: pathlib.Path, cache: pathlib.Path | None = None) -> Project:
+    """`cache` gives the controller an empty one of its own; the lab's key is linked into it."""
+    own = {"WATTHERD_STATE": str(folder / "state"), "WATTHERD_INVENTORY": str(folder / "inventory"), "COLUMNS": "200"}
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "lab").symlink_to(places.cache_dir() / "lab")
+        own["WATTHERD_CACHE"] = str(cache)
+    return Project(folder, {**os.environ, **own})

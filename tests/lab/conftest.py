@@ -1,4 +1,4 @@
-"""The lab for tests: `lab` is the fleet of three, `plain` two more nodes, `spare` a second, empty lab for tests that take down what they use."""
+"""The lab for tests: `lab` is the fleet of three, `plain` two more nodes, `spare` a second lab to break."""
 
 from __future__ import annotations
 

@@ -49,8 +49,10 @@ def up(nodes: int = 3, say: places.Say = places.quiet, *, ccache: bool = True, l
         disk.choose(where)
         network.make_bridge(where)
         say(f"booting {units.plural(nodes, 'node')}")
-        _for_each(names, lambda name: _up_one(where, name, tree, ccache=ccache, say=say))
-        hosts.write(where)
+        try:
+            _for_each(names, lambda name: _up_one(where, name, tree, ccache=ccache, say=say))
+        finally:
+            hosts.write(where)
     return _status(where, began)
 
 

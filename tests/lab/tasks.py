@@ -33,8 +33,8 @@ def down(common: Common) -> int:
     return _show(common, fleet.down(common.screen.say))
 
 
-@command(("verbose",), help={"k": "only tests whose name matches"})
-def test(common: Common, *, k: str = "") -> int:
+@command(("verbose",), help={"k": "only tests whose name matches"}, name="test")
+def tests(common: Common, *, k: str = "") -> int:
     """Run the lab tests (as root)."""
     chosen = ["-k", k] if k else []
     return subprocess.run([sys.executable, "-m", "pytest", "-m", "lab", *chosen], cwd=common.root, check=False).returncode
@@ -50,4 +50,4 @@ def _show(common: Common, found: fleet.Status) -> int:
     return 0
 
 
-namespace = Collection(up, status, down, test)
+namespace = Collection(up, status, down, tests)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.lab import cli, fleet, nodes
+from tests.lab.waiting import until
 
 pytestmark = pytest.mark.lab
 UNIT = "[Unit]\\nDescription=test\\n[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n"
@@ -187,7 +187,7 @@ base:
   units: [{{name: test-slow.service, text: "{slow}"}}, {{name: test-last.service, text: "{UNIT}"}}]
 """)
     controller = here.start("deploy", "--hosts", "all")
-    _await(name, "grep -q test-slow /var/lib/wattherd/journal.json")
+    until(name, "grep -q test-slow /var/lib/wattherd/journal.json")
     controller.send_signal(signal.SIGKILL)
     controller.wait()
     nodes.power_off(name)
@@ -214,12 +214,12 @@ def test_a_copy_that_was_cut_goes_on_where_it_stopped(here: cli.Project, name: s
     nodes.shape(name, "100mbit")
     try:
         controller = here.start("deploy", "--hosts", "all")
-        _await(name, "test $(cat /var/lib/wattherd/store/*.partial 2>/dev/null | wc -c) -gt 8000000")
+        until(name, "test $(cat /var/lib/wattherd/store/*.partial 2>/dev/null | wc -c) -gt 8000000")
         controller.send_signal(signal.SIGKILL)
         controller.wait()
     finally:
         nodes.unshape(name)
-    _await(name, "! pgrep -f '[r]eceive' >/dev/null")
+    until(name, "! pgrep -f '[r]eceive' >/dev/null")
     kept = int(on(name, "cat /var/lib/wattherd/store/*.partial | wc -c"))
     assert kept > 8_000_000
     sizes = on(name, "stat -c %i /var/lib/wattherd/store/*.partial")
@@ -232,16 +232,8 @@ def test_two_runs_at_once_on_one_node_wait_for_each_other(here: cli.Project, nam
     slow = UNIT.replace("ExecStart=/bin/sleep infinity", "Type=oneshot\\nRemainAfterExit=yes\\nExecStart=/bin/sleep 4")
     here.group(f'roles: [base]\nbase:\n  units: [{{name: test-slow2.service, text: "{slow}"}}]\n')
     first = here.start("deploy", "--hosts", "all")
-    _await(name, "grep -q test-slow2 /var/lib/wattherd/journal.json")
+    until(name, "grep -q test-slow2 /var/lib/wattherd/journal.json")
     second = here.invoke("deploy", "--hosts", "all", "--json")
     assert first.wait(120) == 0
     assert second.code == 0, second.words
     assert second.host(name)["changed"] == 0, "the second found the work of the first"
-
-
-def _await(name: str, script: str, limit_s: float = 60) -> None:
-    """Poll a node for something that offers no event, until it is so."""
-    until_s = time.monotonic() + limit_s
-    while nodes.run(name, ["sh", "-c", script], check=False).returncode != 0:
-        assert time.monotonic() < until_s, f"never came true on {name}: {script}"
-        time.sleep(0.1)

@@ -9,6 +9,7 @@ import pytest
 from tests.lab import cli, fleet, nodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.build]
+_BUSY = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log", "/var/cache/wattherd", "/var/lib/systemd")
 FLEET = ("titan", "atlas", "orin")
 
 
@@ -33,7 +34,7 @@ def deployed(shipped: cli.Project) -> cli.Project:
 
 def tree(name: str) -> dict[str, tuple[int, int, str]]:
     """Every file of a node outside Wattherd's program cache and what the system itself keeps writing: size, mtime, path."""
-    skip = "-path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/log -o -path /var/cache/wattherd -o -path /var/lib/systemd"
+    skip = " -o ".join(f"-path {path}" for path in _BUSY)
     done = nodes.run(name, ["sh", "-c", f"find / \\( {skip} \\) -prune -o -printf '%p\\t%s\\t%T@\\t%y %m %u %g %l\\n'"])
     rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 3]
     return {path: (int(size), int(float(mtime) * 1e6), more) for path, size, mtime, more in rows if not path.startswith("/home/ops")}

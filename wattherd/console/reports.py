@@ -172,7 +172,6 @@ def made(out: screen.Screen, project: starting.Made) -> int:
         out.document({"root": str(project.root), "files": [str(path) for path in project.files]})
     for path in project.files:
         out.say(f"  {path}")
-    out.say(
-        f"made in {project.root}. Next: your hosts into inventory/hosts.yaml; then invoke trust --hosts all; then invoke deploy --hosts all --check"
-    )
+    out.say(f"made in {project.root}. Next: your hosts into inventory/hosts.yaml, then")
+    out.say("  invoke trust --hosts all\n  invoke deploy --hosts all --check --diff")
     return 0

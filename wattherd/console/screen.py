@@ -154,7 +154,10 @@ class Screen:
         self._row(host, text)
         if total and done >= total and unit == "bytes":
             self._row(host, "")
-        if self._live is None:
+        if not done and not total:
+            # A word without a measure is a step that began or something that was found: it is said once and stays.
+            self._line(host, "...", words)
+        elif self._live is None:
             now_s = time.monotonic()
             with self._lock:
                 due = now_s - self._logged_s.get(host, now_s - _LOG_EVERY_S + 2) >= _LOG_EVERY_S

@@ -57,7 +57,11 @@ class Resolver:
     def resolve(self, connection: Wanted, name: str) -> route.Route:
         said = arguments.read(connection.ssh_args, name)
         key = _named_key(connection.private_key, name)
-        options = (*_port_and_user(connection.port, connection.user), *(("-o", f'IdentityFile="{_escaped(key)}"') if key else ()), *said.words)
+        options = (
+            *_port_and_user(connection.port, connection.user),
+            *(("-o", f'IdentityFile="{_escaped(key)}"') if key else ()),
+            *said.words,
+        )
         asker = _Asker(self, said, (*((key,) if key else ()), *said.identities), connection.timeout_s)
         settings = asker.ask(connection.host, options)
         target = asker.machine(settings, connection.host, name)

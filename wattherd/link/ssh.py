@@ -177,7 +177,9 @@ class Way:
             with contextlib.suppress(OSError):
                 self._source.shutdown(socket.SHUT_RDWR)
         for connection in reversed(self._connections):
-            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # one inside another says goodbye, through a socket that is gone
+            with contextlib.suppress(
+                OSError, EOFError, paramiko.SSHException
+            ):  # one inside another says goodbye, through a socket that is gone
                 connection.client.close()
         _release(self._source)
 

@@ -28,7 +28,7 @@ def decode(entry: manifest.Entry) -> base.Resource:
             if made.id != entry.id:
                 raise errors.Problem("manifest-invalid", f"{entry.id} describes {made.id}")
             return made
-    raise errors.Problem("manifest-invalid", f"{entry.id}: no type '{entry.type}' here", hint="controller and node program differ in version")
+    raise errors.Problem("manifest-invalid", f"{entry.id}: no type '{entry.type}' here", hint="the node program is of another version")
 
 
 def encode(resource: base.Resource, *, role: str, tags: Tuple[str, ...] = ()) -> manifest.Entry:

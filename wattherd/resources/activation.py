@@ -158,7 +158,7 @@ def _failed(machine: machines.Machine, now: systemd.Seen, invocation: str, since
     ended = "systemd restarted it after it failed" if now.restarts and now.running else now.exit_words
     return errors.Problem(
         "unit-failed",
-        f"unit:{now.name} does not stay up ({ended}){': ' if line else ''}{line}",
+        f"unit:{now.name} {'failed' if now.runs_once else 'does not stay up'} ({ended}){': ' if line else ''}{line}",
         hint=_hint(now.name),
         ended=ended,
         restarts=now.restarts or None,

@@ -155,7 +155,8 @@ def _read_digest(path: Path, size_bytes: int, on_bytes: OnBytes) -> str:
     summing = hashlib.sha256()
     done_bytes = 0
     with open(path, "rb") as handle:
-        while block := handle.read(BLOCK_BYTES):
+        # A file that grows is not followed to its end; `unchanged` refuses it.
+        while done_bytes <= size_bytes and (block := handle.read(BLOCK_BYTES)):
             summing.update(block)
             done_bytes += len(block)
             on_bytes(done_bytes, size_bytes)

@@ -87,7 +87,7 @@ def _packages(session: requests.Session, endpoint: str, release: spec.Release) -
     except (ValueError, KeyError, TypeError, pypi_simple.UnsupportedRepoVersionError):
         message = f"{release} cannot be fetched: {host} does not answer as a package index"
         raise errors.Problem("source-unreachable", message, hint=_NO_INDEX, host=host) from None
-    except requests.RequestException as error:
+    except OSError as error:  # requests' own errors are among these, and a missing certificate file
         raise web.problem(str(release), endpoint, error) from None
 
 

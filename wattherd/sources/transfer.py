@@ -1,7 +1,7 @@
 """One file from an index into the cache: resumed after a cut, checked against its sha256, renamed only when it is right.
 
-A partial file lies beside the target and is locked while it grows, so two runs share one download. Imports requests late, as
-`web` does.
+A partial file lies beside the target and is locked while it grows, so two runs share one download. Imports requests, so it
+is itself imported late.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], o
             if response.status_code == requests.codes.partial_content:
                 raise ConnectionError
             start = 0
-        total = offer.size_bytes or start + int(response.headers.get("Content-Length") or 0)
+        length = response.headers.get("Content-Length", "")
+        total = offer.size_bytes or (start + int(length) if length.isdecimal() else 0)
         _store(response, offer, handle, total, on_bytes)
 
 

@@ -34,6 +34,7 @@ _REASONS: tuple[tuple[tuple[type[Exception], ...], str, str, str], ...] = (
     ((requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError), "", f"no answer within {TIMEOUT_S[1]:.0f} s", _NO_ANSWER),
     (NOT_HTTP, "", "its address is not http or https", _ADDRESS),
     ((requests.ConnectionError,), "NameResolution", "its name is not known here", _NO_ANSWER),
+    ((OSError,), "CA certificate bundle", "the file of certificates that is set here is missing", _CERTIFICATE),
     ((requests.ConnectionError,), "NewConnection", "the connection is refused", _NO_ANSWER),
 )
 

@@ -134,8 +134,9 @@ def test_a_failed_unit_counts_as_stopped(bench: strict.Bench, systemd: systemd_f
     assert _delta(unit.Unit("x.service", enabled=False, state="stopped"), bench) == {}
 
 
-def test_a_failed_unit_is_started_past_its_start_limit(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
-    systemd.packaged("x.service", active="failed", sub="failed", restarts=5, enabled=True)
+@pytest.mark.parametrize("restarts", [0, 5])
+def test_a_failed_unit_is_started_past_its_start_limit(bench: strict.Bench, systemd: systemd_fake.Systemd, restarts: int) -> None:
+    systemd.packaged("x.service", active="failed", sub="failed", restarts=restarts, enabled=True)
     assert _converge(unit.Unit("x.service"), bench) == ["active"]
     assert systemd.did == ["reset-failed x.service", "start x.service"]
 
@@ -197,7 +198,7 @@ def test_a_oneshot_that_failed_runs_again(bench: strict.Bench, systemd: systemd_
     one = unit.Unit("prepare.service", text=ONESHOT, enabled=False)
     systemd.fate, systemd.journal = fail, "Starting prepare.service...\nerror: no disk\n"
     problem = _refused(one, bench)
-    assert problem.message == "unit:prepare.service does not stay up (ended with exit status 1): error: no disk"
+    assert problem.message == "unit:prepare.service failed (ended with exit status 1): error: no disk"
     systemd.fate = None
     assert "active" in _converge(one, bench)
     assert systemd.starts == 2
@@ -411,6 +412,25 @@ def test_a_restart_by_systemd_ends_the_wait_at_once(bench: strict.Bench, systemd
     assert (
         f"_SYSTEMD_INVOCATION_ID={1:032x}" in bench.runner.commands[-2] or f"_SYSTEMD_INVOCATION_ID={1:032x}" in bench.runner.commands[-1]
     )
+
+
+@pytest.mark.parametrize("grown", [{"restarts": 3}, {"invocation": "e" * 32}, {"active": "failed"}])
+def test_one_sign_of_a_restart_is_enough(bench: strict.Bench, systemd: systemd_fake.Systemd, grown: dict[str, object]) -> None:
+    with loopback.serving(503) as server:
+        one = unit.Unit(NAME, text=TEXT, ready_url=server.url)
+        loaded = systemd.running(NAME, cases.body(one))
+        loaded.restarts = 2
+        bench.machine.on_wait = lambda: vars(loaded).update(grown)
+        assert _refused(one, bench).code == "unit-failed"
+    assert len(bench.machine.waits) == 1
+
+
+def test_a_loop_too_fast_to_see_its_first_end(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    """At the first look systemd has already started it again, and it runs."""
+    systemd.fate, systemd.journal = lambda one: vars(one).update(restarts=1), "error: no such device\n"
+    problem = _refused(cases.wanted(), bench)
+    assert problem.message == f"unit:{NAME} does not stay up (systemd restarted it after it failed): error: no such device"
+    assert problem.context["restarts"] == 1
 
 
 def test_a_restart_by_systemd_is_seen_without_a_readiness_check(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wattherd.link import hostkeys, route, resolve, ssh
+from wattherd.link import hostkeys, resolve, route, ssh
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 NOW = 1_900_000_000.0
@@ -103,7 +103,11 @@ class Server:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self.process = subprocess.Popen(
-            [program(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [program(), "-D", "-e", "-f", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         told = threading.Event()
         threading.Thread(target=self._read, args=(self.process, told), daemon=True).start()
@@ -189,14 +193,15 @@ class Ground:
     def resolver(self, **environ: str) -> resolve.Resolver:
         return resolve.Resolver(self.config, {"HOME": str(self.home), "PATH": os.environ["PATH"], **environ})
 
-    def route(self, name: str, **said: object) -> route.Route:
-        return self.resolver().resolve(Wanted(name, **said), name)  # type: ignore[arg-type]  # each test says which attributes
+    def route(self, wanted: str | Wanted) -> route.Route:
+        said = Wanted(wanted) if isinstance(wanted, str) else wanted
+        return self.resolver().resolve(said, said.host)
 
     def library(self) -> hostkeys.Library:
         return hostkeys.Library(self.project)
 
-    def open(self, name: str, *, now: float = NOW, limit_s: float = 10.0, **said: object) -> ssh.SshLink:
-        return ssh.open_link(self.route(name, **said), self.library(), now=now, connect_timeout_s=limit_s)
+    def open(self, wanted: str | Wanted, limit_s: float = 10.0) -> ssh.SshLink:
+        return ssh.open_link(self.route(wanted), self.library(), now=NOW, connect_timeout_s=limit_s)
 
     def close(self) -> None:
         for server in self.servers:

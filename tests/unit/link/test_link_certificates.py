@@ -17,9 +17,7 @@ _KINDS = {"ed25519": (), "rsa": ("-b", "2048"), "p256": ("-b", "256"), "p384": (
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("keys")
-    return {
-        name: sshd.make_key(folder / name, "ecdsa" if name.startswith("p") else name, form=form) for name, form in _KINDS.items()
-    }
+    return {name: sshd.make_key(folder / name, "ecdsa" if name.startswith("p") else name, form=form) for name, form in _KINDS.items()}
 
 
 def _sign(authority: Path, host: Path, *options: str) -> bytes:

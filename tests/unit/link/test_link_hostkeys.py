@@ -133,9 +133,10 @@ def test_the_kinds_to_ask_for_put_certificates_first(pool: dict[str, Path]) -> N
 
 def test_the_fingerprint_is_that_of_ssh_keygen(pool: dict[str, Path]) -> None:
     for key in pool.values():
-        told = sshd.keygen("-l", "-f", f"{key}.pub") or subprocess.run(
-            ["ssh-keygen", "-l", "-f", f"{key}.pub"], check=True, capture_output=True, text=True
-        ).stdout
+        told = (
+            sshd.keygen("-l", "-f", f"{key}.pub")
+            or subprocess.run(["ssh-keygen", "-l", "-f", f"{key}.pub"], check=True, capture_output=True, text=True).stdout
+        )
         assert hostkeys.fingerprint(_blob(key)) == told.split()[1]
 
 
@@ -149,7 +150,14 @@ def test_our_lookup_finds_what_ssh_keygen_finds(pool: dict[str, Path], tmp_path:
     sshd.keygen("-H", "-f", tmp_path / "hashed")
     for path in (known, tmp_path / "hashed"):
         book = hostkeys.Library(tmp_path / "absent").book([path])
-        for host, port in (("plain.example", 22), ("port.example", 2222), ("port.example", 22), ("b", 22), ("x.wild.example", 22), ("not.wild.example", 22)):
+        for host, port in (
+            ("plain.example", 22),
+            ("port.example", 2222),
+            ("port.example", 22),
+            ("b", 22),
+            ("x.wild.example", 22),
+            ("not.wild.example", 22),
+        ):
             token = hostkeys.token(host, port)
             asked = subprocess.run(["ssh-keygen", "-F", token, "-f", str(path)], capture_output=True, text=True, check=False)
             assert bool(book.entries(host, port)) == (asked.returncode == 0), (path, token)

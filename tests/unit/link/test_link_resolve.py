@@ -13,9 +13,9 @@ from wattherd import errors
 from wattherd.link import arguments, resolve, route
 
 
-def _refusal(ground: sshd.Ground, name: str, **said: object) -> errors.Problem:
+def _refusal(ground: sshd.Ground, wanted: str | sshd.Wanted) -> errors.Problem:
     with pytest.raises(errors.Problem) as caught:
-        ground.route(name, **said)
+        ground.route(wanted)
     return caught.value
 
 
@@ -33,7 +33,7 @@ def test_the_user_s_configuration_counts_with_include_and_match(ground: sshd.Gro
 def test_the_inventory_comes_before_the_configuration(ground: sshd.Ground) -> None:
     key = sshd.make_key(ground.home / "other key %x")
     ground.host("titan", "HostName 10.0.0.1", "Port 2222", "User carol", "ConnectTimeout 7")
-    found = ground.route("titan", port=2022, user="ops", private_key=str(key), timeout_s=3.0).target
+    found = ground.route(sshd.Wanted("titan", port=2022, user="ops", private_key=str(key), timeout_s=3.0)).target
     assert (found.port, found.user, found.connect_timeout_s) == (2022, "ops", 3.0)
     assert found.identities == (key, ground.key)
 
@@ -43,12 +43,14 @@ def test_common_arguments_are_read_as_ssh_reads_them(ground: sshd.Ground) -> Non
     other.write_text(f"Host titan\n  HostName 10.9.9.9\n  IdentityFile {ground.key}\n")
     known = ground.home / "kh"
     words = ("-C", "-qTA", "-o", "ControlMaster=auto", "-oControlPersist=60s", "-F", str(other), "-p2200", "-l", "dave", "-4")
-    found = ground.route("titan", ssh_args=(*words, "-o", f"UserKnownHostsFile={known}", "-J", "none")).target
+    found = ground.route(sshd.Wanted("titan", ssh_args=(*words, "-o", f"UserKnownHostsFile={known}", "-J", "none"))).target
     assert (found.hostname, found.port, found.user, found.address_family) == ("10.9.9.9", 2200, "dave", "inet")
     assert found.known_hosts[0] == known
 
 
-@pytest.mark.parametrize("words", [("-L", "80:x:80"), ("-W", "x:1"), ("elsewhere",), ("--",), ("-p",), ("-o", "User=a\nProxyCommand=b"), ("-N9",)])
+@pytest.mark.parametrize(
+    "words", [("-L", "80:x:80"), ("-W", "x:1"), ("elsewhere",), ("--",), ("-p",), ("-o", "User=a\nProxyCommand=b"), ("-N9",)]
+)
 def test_other_arguments_are_refused_by_name(words: tuple[str, ...]) -> None:
     with pytest.raises(errors.Problem) as caught:
         arguments.read(words, "titan")
@@ -57,7 +59,7 @@ def test_other_arguments_are_refused_by_name(words: tuple[str, ...]) -> None:
 
 
 def test_what_ssh_does_not_accept_is_told_in_its_own_words(ground: sshd.Ground) -> None:
-    problem = _refusal(ground, "titan", ssh_args=("-o", "NoSuchThing=yes"))
+    problem = _refusal(ground, sshd.Wanted("titan", ssh_args=("-o", "NoSuchThing=yes")))
     assert problem.code == "ssh-config"
     assert "nosuchthing" in problem.message
 
@@ -88,7 +90,7 @@ def test_the_first_jump_host_may_stand_behind_another(ground: sshd.Ground) -> No
     ground.host("gate", "HostName 10.0.0.1")
     ground.host("inner", "HostName 10.0.0.2", "ProxyJump gate")
     ground.host("titan", "HostName 10.0.0.3")
-    assert [hop.label for hop in ground.route("titan", ssh_args=("-J", "inner")).machines] == ["gate", "inner", "titan"]
+    assert [hop.label for hop in ground.route(sshd.Wanted("titan", ssh_args=("-J", "inner"))).machines] == ["gate", "inner", "titan"]
 
 
 def test_a_later_jump_host_s_own_way_does_not_count(ground: sshd.Ground) -> None:
@@ -113,7 +115,9 @@ def test_every_hop_gets_the_key_and_the_known_hosts_of_the_inventory(ground: ssh
     """e08-jump-host-does-not-inherit"""
     key, known = sshd.make_key(ground.home / "k"), ground.home / "kh"
     ground.host("bastion", "HostName 10.0.0.1")
-    found = ground.route("titan", private_key=str(key), ssh_args=("-J", "bastion", "-o", f"UserKnownHostsFile={known}"), timeout_s=4.0)
+    found = ground.route(
+        sshd.Wanted("titan", private_key=str(key), ssh_args=("-J", "bastion", "-o", f"UserKnownHostsFile={known}"), timeout_s=4.0)
+    )
     assert [key in hop.identities for hop in found.machines] == [True, True]
     assert [hop.known_hosts[0] for hop in found.machines] == [known, known]
     assert [hop.connect_timeout_s for hop in found.machines] == [4.0, 4.0]
@@ -175,7 +179,7 @@ def test_paths_of_known_hosts_may_have_blanks(ground: sshd.Ground) -> None:
 
 
 def test_a_missing_key_of_the_inventory_is_told(ground: sshd.Ground) -> None:
-    problem = _refusal(ground, "titan", private_key=str(ground.home / "absent"))
+    problem = _refusal(ground, sshd.Wanted("titan", private_key=str(ground.home / "absent")))
     assert problem.code == "ssh-config"
     assert "ansible_ssh_private_key_file" in problem.hint
 
@@ -197,4 +201,9 @@ def test_addresses_of_both_kinds_read_well() -> None:
     def hop(hostname: str, port: int) -> route.Hop:
         return route.Hop("x", hostname, port, "u")
 
-    assert [hop("::1", 22).address, hop("::1", 23).address, hop("a.b", 22).address, hop("a.b", 23).address] == ["[::1]", "[::1]:23", "a.b", "a.b:23"]
+    assert [hop("::1", 22).address, hop("::1", 23).address, hop("a.b", 22).address, hop("a.b", 23).address] == [
+        "[::1]",
+        "[::1]:23",
+        "a.b",
+        "a.b:23",
+    ]

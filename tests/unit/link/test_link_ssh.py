@@ -15,18 +15,16 @@ from tests.unit.link import sshd
 from wattherd import errors
 from wattherd.link import hostkeys, keys, noise, ssh
 
-_YEAR_S = 365 * 24 * 3600
 
-
-def _refusal(ground: sshd.Ground, name: str, *, limit_s: float = 10.0, **said: object) -> errors.Problem:
+def _refusal(ground: sshd.Ground, wanted: str | sshd.Wanted, limit_s: float = 10.0) -> errors.Problem:
     with pytest.raises(errors.Problem) as caught:
-        ground.open(name, limit_s=limit_s, **said).close()
+        ground.open(wanted, limit_s).close()
     return caught.value
 
 
-def _runs(ground: sshd.Ground, name: str, **said: object) -> bool:
+def _runs(ground: sshd.Ground, wanted: str | sshd.Wanted) -> bool:
     """Whether both ways into a host work."""
-    link = ground.open(name, **said)
+    link = ground.open(wanted)
     try:
         return all(way("echo through").receive(20) == b"through\n" for way in (link.run, link.bulk))
     finally:
@@ -69,7 +67,7 @@ def test_an_unknown_key_is_refused_with_the_command_that_records_it(ground: sshd
 
 def test_checking_cannot_be_switched_off(ground: sshd.Ground) -> None:
     ground.start("titan", "StrictHostKeyChecking no", known=False)
-    assert _refusal(ground, "titan", ssh_args=("-o", "StrictHostKeyChecking=no")).code == "host-key-unknown"
+    assert _refusal(ground, sshd.Wanted("titan", ssh_args=("-o", "StrictHostKeyChecking=no"))).code == "host-key-unknown"
     assert ground.known_hosts.read_text() == ""
 
 
@@ -125,15 +123,7 @@ def test_a_signed_host_key_needs_no_line_of_its_own(ground: sshd.Ground) -> None
     _sign(ground, server, "-n", "127.0.0.1")
     ground.know(f"@cert-authority [127.0.0.1]:* {sshd.public_line(ground.home / 'ca')}\n")
     server.restart()
-    assert _runs_control(ground, "titan")
-
-
-def _runs_control(ground: sshd.Ground, name: str, **said: object) -> bool:
-    link = ground.open(name, now=time.time(), **said)
-    try:
-        return all(way("echo through").receive(20) == b"through\n" for way in (link.run, link.bulk))
-    finally:
-        link.close()
+    assert _runs(ground, "titan")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +162,7 @@ def test_an_alias_is_looked_up_without_the_port(ground: sshd.Ground) -> None:
 
 def test_a_wrong_user_is_told_with_the_keys_that_were_tried(ground: sshd.Ground) -> None:
     ground.start("titan")
-    problem = _refusal(ground, "titan", user="nobody-of-that-name")
+    problem = _refusal(ground, sshd.Wanted("titan", user="nobody-of-that-name"))
     assert problem.code == "auth-failed"
     assert "nobody-of-that-name" in problem.message
     assert str(ground.key) in problem.message
@@ -253,7 +243,11 @@ def test_a_port_that_speaks_something_else_is_named(ground: sshd.Ground) -> None
 
 def test_a_host_that_hangs_up_at_once_is_unreachable(ground: sshd.Ground) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
         ground.host("titan", "HostName 127.0.0.1", f"Port {listener.getsockname()[1]}")
         problem = _refusal(ground, "titan", limit_s=5)
     assert problem.code == "unreachable"
@@ -325,7 +319,7 @@ def test_the_inventory_s_key_opens_the_jump_host_too(ground: sshd.Ground) -> Non
     ground.authorized.write_text(f"{sshd.public_line(key)}\n")
     ground.start("bastion")
     ground.start("titan", "ProxyJump bastion")
-    assert _runs(ground, "titan", private_key=str(key))
+    assert _runs(ground, sshd.Wanted("titan", private_key=str(key)))
 
 
 def test_a_proxy_command_works_both_ways(ground: sshd.Ground) -> None:
@@ -400,7 +394,9 @@ def test_many_hosts_at_once_from_a_pool_of_threads(ground: sshd.Ground) -> None:
         assert list(pool.map(visit, range(24))) == [f"{number}\n".encode() for number in range(24)]
 
 
-def test_no_threads_and_no_log_lines_stay_behind(ground: sshd.Ground, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_threads_and_no_log_lines_stay_behind(
+    ground: sshd.Ground, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     ground.start("titan", known=False)
     before = set(threading.enumerate())
     with caplog.at_level(logging.WARNING):

@@ -96,7 +96,7 @@ class PackageIndex:
 class _Handler(http.server.BaseHTTPRequestHandler):
     index: PackageIndex
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+    def do_GET(self) -> None:
         index = self.index
         index.asked.append(Asked(self.path, self.headers.get("Range", ""), self.headers.get("Authorization", "")))
         if index.faults.status and self.path.startswith("/files/"):

