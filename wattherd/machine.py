@@ -12,14 +12,13 @@ import hashlib
 import json
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from wattherd import errors
+from wattherd.records import dataclass
 
 _BLOCK_BYTES = 1024 * 1024
 #: Programs run with a fixed locale and path: their words are parsed, and a login's environment must not change a result.
@@ -115,6 +114,8 @@ class Machine:
         return done
 
     def which(self, name: str) -> Optional[str]:
+        import shutil
+
         return shutil.which(name, path=_ENVIRONMENT["PATH"])
 
     # -- files
@@ -218,6 +219,8 @@ class Machine:
         return True
 
     def remove_tree(self, path: str) -> None:
+        import shutil
+
         shutil.rmtree(self.path(path), ignore_errors=False)
 
     def free_bytes(self, path: str) -> int:
@@ -242,9 +245,9 @@ class Machine:
         """sha256 of a file. The full read is spared while size, mtime, ctime and inode are those of the last one (docs/protocol.md)."""
         found = os.stat(self.path(path))
         key = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
-        known = self._known_digests().get(path)
-        if self._digest_cache and known is not None and known[:4] == key and isinstance(known[4], str):
-            return known[4]
+        known = self._remembered(path, key)
+        if self._digest_cache and known:
+            return known
         summing = hashlib.sha256()
         for block in self.blocks(path):
             summing.update(block)
@@ -255,22 +258,39 @@ class Machine:
             self._digests_dirty = True
         return value
 
+    def _remembered(self, path: str, key: List[object]) -> str:
+        """What is known of this very state of the file; another process (a bulk copy) may have learnt it since we read the cache."""
+        row = self._known_digests().get(path)
+        if row is None or row[:4] != key:
+            row = self._stored_digests().get(path)
+        return str(row[4]) if row is not None and row[:4] == key else ""
+
+    def know_digest(self, path: str, digest: str) -> None:
+        """Take over a digest that was computed while the file was written, so that it is not read once more (40 GB take minutes)."""
+        found = os.stat(self.path(path))
+        self._known_digests()[path] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, digest]
+        self._digests_dirty = True
+
     def keep_digests(self) -> None:
         """Write the digest cache, Wattherd's own program cache: the one thing that a check may write."""
         if not self._digests_dirty or not self.is_dir("/var/cache/wattherd"):
             return
-        body = json.dumps(self._known_digests(), separators=(",", ":")).encode()
+        rows = {path: row for path, row in {**self._stored_digests(), **self._known_digests()}.items() if self.exists(path)}
+        body = json.dumps(rows, separators=(",", ":")).encode()
         with contextlib.suppress(OSError):
             self.write("/var/cache/wattherd/digests.json", body, mode=0o600)
         self._digests_dirty = False
 
     def _known_digests(self) -> Dict[str, List[object]]:
         if self._digests is None:
-            self._digests = {}
-            with contextlib.suppress(ValueError, OSError):
-                loaded = json.loads(self.read("/var/cache/wattherd/digests.json") or b"{}")
-                self._digests = {path: row for path, row in loaded.items() if isinstance(row, list) and len(row) == 5}
+            self._digests = self._stored_digests()
         return self._digests
+
+    def _stored_digests(self) -> Dict[str, List[object]]:
+        with contextlib.suppress(ValueError, OSError):
+            loaded = json.loads(self.read("/var/cache/wattherd/digests.json") or b"{}")
+            return {path: row for path, row in loaded.items() if isinstance(row, list) and len(row) == 5}
+        return {}
 
     # -- users
 
@@ -281,12 +301,15 @@ class Machine:
         return self._cached("g", gid, lambda: grp.getgrgid(gid).gr_name)
 
     def owner_ids(self, owner: str, group: str) -> Tuple[int, int]:
+        return self._id(owner, "user", lambda: pwd.getpwnam(owner).pw_uid), self._id(group, "group", lambda: grp.getgrnam(group).gr_gid)
+
+    @staticmethod
+    def _id(name: str, kind: str, look: Callable[[], int]) -> int:
         try:
-            return pwd.getpwnam(owner).pw_uid, grp.getgrnam(group).gr_gid
+            return look()
         except KeyError as error:
-            raise errors.Problem(
-                "user-unknown", f"no user or group of the name {error.args[0]}", hint="list it under base.users before what it owns"
-            ) from error
+            hint = "list it under base.users before what it owns"
+            raise errors.Problem("user-unknown", f"there is no {kind} '{name}' on this node", hint=hint) from error
 
     def _cached(self, kind: str, number: int, look: Callable[[], str]) -> str:
         key = (kind, number)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import pathlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from wattherd import errors, resources, role
+from wattherd import errors, records, resources, role
 from wattherd.wire import facts, manifest
 
 
@@ -72,7 +71,7 @@ def _with_inputs(host: str, entry: manifest.Entry, entries: Mapping[str, manifes
             )
     parts = [json.dumps(entries[name].spec, sort_keys=True) for name in sorted(names)]
     spec = {key: value for key, value in entry.spec.items() if key != "started_from"}
-    return dataclasses.replace(entry, spec={**spec, "inputs": role.digest_of([str(entry.spec.get("inputs", "")), *parts])})
+    return records.replace(entry, spec={**spec, "inputs": role.digest_of([str(entry.spec.get("inputs", "")), *parts])})
 
 
 def _ask(name: str, module: role.Role, host: role.Host, told: facts.Facts) -> Iterable[role.Resource]:

@@ -25,13 +25,13 @@ BUILDS = HOME + "/builds"
 MARGIN_BYTES = 256 * 1024 * 1024
 #: A cut link or a power cut loses at most this much of what had arrived.
 SYNC_BYTES = 64 * 1024 * 1024
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_FINGERPRINT = re.compile(r"[0-9a-z][0-9a-z.-]{7,79}\Z")
+_DIGEST = r"[0-9a-f]{64}\Z"
+_FINGERPRINT = r"[0-9a-z][0-9a-z.-]{7,79}\Z"
 
 
 def blob(digest: str) -> str:
     """The blob's place. The digest comes from the other side, so its form is checked before it becomes a path."""
-    if not _DIGEST.match(digest):
+    if not re.match(_DIGEST, digest):
         raise errors.Problem("manifest-invalid", f"not a sha256: {digest[:80]!r}")
     return f"{BLOBS}/{digest}"
 
@@ -153,6 +153,9 @@ class Arrival:
         os.fchmod(self._handle, 0o644)
         self.sync()
         self._machine.rename(self._place, blob(self.digest))
+        # The bytes were hashed as they came: whoever places the blob need not read them once more.
+        self._machine.know_digest(blob(self.digest), self.digest)
+        self._machine.keep_digests()
         return self.digest
 
 
@@ -180,7 +183,7 @@ def locked(machine: machines.Machine, path: str, busy: Optional[errors.Problem] 
 def builds(machine: machines.Machine) -> Mapping[str, facts.Built]:
     """By fingerprint: every build whose blob is really there."""
     names = [name[:-5] for name in machine.names(BUILDS) if name.endswith(".json")]
-    found = [built(machine, name) for name in names if _FINGERPRINT.match(name)]
+    found = [built(machine, name) for name in names if re.match(_FINGERPRINT, name)]
     return {one.fingerprint: one for one in found if one is not None}
 
 
@@ -195,7 +198,7 @@ def recorded(machine: machines.Machine, fingerprint: str) -> Optional[facts.Buil
     _check_fingerprint(fingerprint)
     with contextlib.suppress(ValueError, errors.Problem):
         found = fields.build(facts.Built, fields.document(json.loads(machine.read(f"{BUILDS}/{fingerprint}.json") or b""), fingerprint))
-        if found.fingerprint == fingerprint and _DIGEST.match(found.digest):
+        if found.fingerprint == fingerprint and re.match(_DIGEST, found.digest):
             return found
     return None
 
@@ -209,7 +212,7 @@ def record_build(machine: machines.Machine, value: facts.Built) -> None:
 
 
 def _check_fingerprint(fingerprint: str) -> None:
-    if not _FINGERPRINT.match(fingerprint):
+    if not re.match(_FINGERPRINT, fingerprint):
         raise errors.Problem("manifest-invalid", f"not a fingerprint: {fingerprint[:80]!r}")
 
 

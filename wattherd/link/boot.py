@@ -59,16 +59,16 @@ say("ready")
 sys.exit(main(a))
 """
 
-# Runs as root, with the stage as $0: the first interpreter that is new enough does the work; else the marker says what was found.
+# Runs as root, with the stage as $1: the first interpreter that is new enough does the work; else the marker says what was found.
 _INNER = (
-    'for p in {interpreters}; do command -v "$p" >/dev/null 2>&1 || continue; s=python-old; '
-    '"$p" -I -S -c "$0" "$@"; r=$?; [ $r = {too_old} ] || exit $r; done; '
+    't=$1; shift; for p in {interpreters}; do command -v "$p" >/dev/null 2>&1 || continue; s=python-old; '
+    '"$p" -I -S -c "$t" "$@"; r=$?; [ $r = {too_old} ] || exit $r; done; '
     'echo; echo "wattherd $4 ${{s:-python-missing}} $(python3 -V 2>&1)"'
 )
-# Runs as the login, with the inner script as $0: already root, or by sudo.
+# Runs as the login, with the inner script as $0: already root, or by sudo. Whoever owns / is root, which costs no program to find out.
 _AS_ROOT = (
-    'if [ "$(id -u)" = 0 ]; then exec sh -c "$0" "$@"; '
-    'elif command -v sudo >/dev/null 2>&1; then exec {sudo} sh -c "$0" "$@"; '
+    'if [ -O / ] 2>/dev/null || [ "$(id -u)" = 0 ]; then eval "$0"; '
+    'elif command -v sudo >/dev/null 2>&1; then exec {sudo} sh -c "$0" sh "$@"; '
     'else echo; echo "wattherd $5 sudo-missing"; fi'
 )
 
@@ -130,7 +130,7 @@ def command(program: archive.Program, nonce: str, login: Login, arguments: Seque
     inner = _INNER.format(too_old=_TOO_OLD, interpreters=" ".join(shlex.quote(one) for one in interpreters))
     tail = [STAGE, login.cache, program.digest, str(program.size_bytes), nonce, *arguments]
     if not login.become:
-        return shlex.join(["sh", "-c", inner, *tail])
+        return shlex.join(["sh", "-c", inner, "sh", *tail])
     sudo = f"sudo -S -p {shlex.quote(_prompt(nonce))}" if login.password is not None else "sudo -n"
     return shlex.join(["sh", "-c", _AS_ROOT.format(sudo=sudo), inner, *tail])
 

@@ -251,7 +251,9 @@ def _explained(step: _Step) -> Iterator[None]:
     """Problems pass; everything else that a connection can raise becomes one."""
     try:
         yield
-    except (paramiko.SSHException, OSError, EOFError) as error:
+    except errors.Problem:
+        raise
+    except Exception as error:  # a strange peer makes paramiko's thread fail in any way, and the error comes out here
         if step.before and not step.reached:
             raise failures.through(error, step.hop, step.title, step.before, step.limit_s) from error
         elapsed_s = time.monotonic() - step.started_s

@@ -5,12 +5,12 @@ One pass serves check and apply; a check never calls `fix` or `remove`. Knows no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from wattherd import errors, resources
 from wattherd import machine as machines
 from wattherd.node import generations
+from wattherd.records import dataclass, field
 from wattherd.resources import base
 from wattherd.wire import event, facts, manifest
 
@@ -52,6 +52,7 @@ class Run:
         self.tally = Tally()
         self.owned = generations.Owned.load(machine)
         self.touched = False
+        self.gone: Set[str] = set()
         entries = [entry for entry in job.wanted.resources if job.only is None or entry.id in job.only]
         self.items: List[Tuple[manifest.Entry, base.Resource]] = [(entry, resources.decode(entry)) for entry in entries]
         self.states = self._observe([resource for _, resource in self.items])
@@ -197,29 +198,35 @@ class Run:
         resource = resources.decode(entry)
         if not self.owned.created(entry.id):
             self._forget(entry.id)
-            self.tally.add("skipped")
-            self.emit(event.skipped(entry.id, "no longer wanted; it was there before Wattherd, so it stays"))
+            self._skip(entry.id, "no longer wanted; it was there before Wattherd, so it stays")
             return
-        state = resource.actual(self.machine)
-        if state is None:
+        if resource.actual(self.machine) is None:
             self._forget(entry.id)
             return
-        if self.job.check:
-            self._removed(entry.id)
+        kept = resource.kept(self.machine, self.gone)
+        if not kept and not self.job.check:
+            self.emit(event.start(entry.id))
+            self._touch(entry.id)
+            resource.remove(self.machine, self._teller(entry.id))
+            kept = "it is still there after its removal" if resource.actual(self.machine) is not None else ""
+        if kept:
+            self._keep(entry.id, kept)
             return
-        self.emit(event.start(entry.id))
-        self._touch(entry.id)
-        resource.remove(self.machine, self._teller(entry.id))
-        if resource.actual(self.machine) is not None:
-            self.tally.add("skipped")
-            self.emit(event.skipped(entry.id, "no longer wanted, but kept (see the words above); looked at again in the next run"))
-            return
+        self.gone.add(entry.id.partition(":")[2])
         self._forget(entry.id)
-        self._removed(entry.id)
-
-    def _removed(self, entry_id: str) -> None:
         self.tally.add("changed")
-        self.emit(event.changed(entry_id, "remove", {}, check=self.job.check))
+        self.emit(event.changed(entry.id, "remove", {}, check=self.job.check))
+
+    def _keep(self, entry_id: str, words: str) -> None:
+        """Looked at again in every run, but said only once: an old release that waits for a rollback is no news every night."""
+        if self.owned.rows[entry_id].get("kept") != words:
+            self._skip(entry_id, f"no longer wanted, but kept: {words}")
+            if not self.job.check:
+                self.owned.rows[entry_id]["kept"] = words
+
+    def _skip(self, entry_id: str, words: str) -> None:
+        self.tally.add("skipped")
+        self.emit(event.skipped(entry_id, words))
 
     def _forget(self, entry_id: str) -> None:
         if not self.job.check:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional
 
 from wattherd import errors, store
 from wattherd import machine as machines
+from wattherd.records import dataclass, field
 from wattherd.wire import facts, fields, manifest
 
 FOLDER = store.HOME + "/generations"

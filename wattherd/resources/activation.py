@@ -6,10 +6,9 @@ systemd's states, not which one is wanted.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional
 
-from wattherd import errors
+from wattherd import errors, records
 from wattherd import machine as machines
 from wattherd.resources import base, readiness, systemd
 
@@ -35,12 +34,12 @@ def start(machine: machines.Machine, before: systemd.Seen, *, again: bool, limit
     done = machine.run(["systemctl", "restart" if again else "start", "--no-block", before.name])
     if done.code != 0:
         raise errors.Problem("unit-failed", f"unit:{before.name} could not be started: {done.words[:400]}", hint=_hint(before.name))
-    return _await_active(machine, dataclasses.replace(before, restarts=0), since_s, limit_s, tell)
+    return _await_active(machine, records.replace(before, restarts=0), since_s, limit_s, tell)
 
 
 def wait(machine: machines.Machine, seen: systemd.Seen, *, limit_s: float, tell: base.Tell) -> systemd.Seen:
     """Wait for a start that somebody else has begun."""
-    return _await_active(machine, dataclasses.replace(seen, invocation=""), machine.now_s(), limit_s, tell)
+    return _await_active(machine, records.replace(seen, invocation=""), machine.now_s(), limit_s, tell)
 
 
 def settle(machine: machines.Machine, started: systemd.Seen) -> None:

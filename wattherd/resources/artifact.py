@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from dataclasses import dataclass
-from typing import ClassVar, List, Mapping, Optional
+from typing import AbstractSet, ClassVar, List, Mapping, Optional
 
 from wattherd import errors, store
 from wattherd import machine as machines
+from wattherd.records import dataclass
 from wattherd.resources import base, tree
 
 
@@ -164,7 +164,7 @@ class Artifact(base.Resource):
 
     # -- removal
 
-    def kept(self, machine: machines.Machine) -> str:
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:
         """Why `remove` would leave this artifact where it is, in words; empty when it would go."""
         if self.kind == "file":
             ours = (self._held(machine) or "").startswith(store.BLOBS + "/")
@@ -172,7 +172,7 @@ class Artifact(base.Resource):
         if machine.exists(self.path) and not tree.is_marked(machine, self.path):
             return f"{self.path} is not marked as a release"
         using = self._links_to_it(machine)
-        if using:
+        if using and using not in gone:
             return f"{using} points to it"
         releases = self._releases(machine)
         if self._name in releases and self._name not in releases[: -self.keep or None]:

@@ -6,7 +6,7 @@ State is a flat dict of plain values; None means absent. Order, removal and repo
 from __future__ import annotations
 
 import abc
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from wattherd import machine as machines
 
@@ -46,6 +46,10 @@ class Resource(abc.ABC):
     @abc.abstractmethod
     def remove(self, machine: machines.Machine, tell: Tell) -> None:
         """Undo what `fix` created. Never called for what was there before Wattherd."""
+
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:  # noqa: ARG002 - the surface of those that keep something
+        """Why `remove` would leave it where it is, in words; empty when it would go. `gone` are paths removed before it. Reads only."""
+        return ""
 
     def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""

@@ -7,18 +7,16 @@ resource starts it, or attaches to the one that is running. How to compile is no
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import posixpath
 import re
-import shutil
 import sys
-from dataclasses import dataclass, field
-from typing import ClassVar, List, Mapping, Optional, Tuple
+from typing import AbstractSet, ClassVar, List, Mapping, Optional, Tuple
 
-from wattherd import errors, store, units
+from wattherd import errors, records, store, units
 from wattherd import machine as machines
+from wattherd.records import dataclass, field
 from wattherd.resources import base, means, package, transient
 from wattherd.wire import fields
 
@@ -26,7 +24,7 @@ HOME = "/var/cache/wattherd/build"
 _DAMAGED = "(its release was damaged)"
 _STEP_S = 0.5
 _LOOK_S = 3.0
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
+_NAME = r"[a-z0-9][a-z0-9._-]{0,39}\Z"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from wattherd.node import builder; builder.main(*sys.argv[2:])"
 
 
@@ -56,7 +54,7 @@ class Build(base.Resource):
     description: str = ""
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name) or not re.match(r"[0-9a-z][0-9a-z.-]{11}", self.fingerprint):
+        if not re.match(_NAME, self.name) or not re.match(r"[0-9a-z][0-9a-z.-]{11}", self.fingerprint):
             raise errors.Problem("manifest-invalid", f"{self.id}: the name or the fingerprint cannot be used in a path")
         store.blob(self.source)
 
@@ -146,6 +144,8 @@ class Build(base.Resource):
                 )
 
     def _start(self, machine: machines.Machine, tell: base.Tell) -> None:
+        import shutil
+
         cpus, memory_mb = len(os.sched_getaffinity(0)), means.available_mb(machine)
         jobs = means.job_count(cpus, memory_mb, self.memory_per_job_mb, self.jobs)
         tell(f"building {self.description or self.name} with {units.plural(jobs, 'job')}")
@@ -156,7 +156,7 @@ class Build(base.Resource):
         machine.make_dirs(f"{self.folder}/program", 0o700)
         ours = posixpath.dirname(posixpath.abspath(errors.__file__))
         shutil.copytree(ours, machine.path(f"{self.folder}/program/wattherd"), ignore=shutil.ignore_patterns("__pycache__"))
-        spec = fields.plain(dataclasses.replace(self, jobs=jobs))
+        spec = fields.plain(records.replace(self, jobs=jobs))
         machine.write(spec_path(self.folder), json.dumps(spec, sort_keys=True).encode(), mode=0o600)
         machine.run(["systemctl", "reset-failed", self.unit])
         machine.must(
@@ -205,7 +205,7 @@ class Build(base.Resource):
         if machine.exists(f"{self.folder}/program"):
             machine.remove_tree(f"{self.folder}/program")
 
-    def kept(self, machine: machines.Machine) -> str:
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
         """Why `remove` would leave the release in the store; empty when there is none."""
         return "the release stays in the store for a rollback" if store.recorded(machine, self.fingerprint) else ""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import AbstractSet, ClassVar, Optional
 
 from wattherd import machine as machines
 from wattherd import units
+from wattherd.records import dataclass
 from wattherd.resources import base, place
 
 
@@ -50,6 +50,10 @@ class Directory(base.Resource):
             with machines.no_space(self.path):
                 machine.make_dirs(self.path, mode=0o700)  # nobody looks in before the owner is right
         place.set_rights(machine, self.path, self._mode(), owner)
+
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:
+        left = [name for name in machine.names(self.path) if f"{self.path}/{name}" not in gone]
+        return f"{units.plural(len(left), 'thing')} in it that Wattherd did not make" if left else ""
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         found = machine.lstat(self.path)

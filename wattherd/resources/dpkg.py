@@ -16,7 +16,7 @@ UPDATES = "/var/lib/dpkg/updates"
 INSTALLED = "installed"
 #: States in which nothing of the package can run: its files are gone, or never came.
 _ABSENT = frozenset(("config-files", "not-installed"))
-_PROVIDES = re.compile(rb"\nProvides: ([^\n]*)")
+_PROVIDES = rb"\nProvides: ([^\n]*)"
 
 
 def states(machine: machines.Machine, names: Sequence[str]) -> Mapping[str, Optional[str]]:
@@ -67,7 +67,7 @@ def _provided(body: bytes, names: Sequence[str]) -> Dict[str, str]:
     """Virtual names: those that stand in the Provides of a package that is installed."""
     wanted = {name.partition(":")[0]: name for name in names}
     found: Dict[str, str] = {}
-    for match in _PROVIDES.finditer(body):
+    for match in re.finditer(_PROVIDES, body):
         for name in _provisions(match.group(1)):
             if name in wanted and _owner_is_installed(body, match.start()):
                 found[wanted[name]] = INSTALLED

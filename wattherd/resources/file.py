@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from dataclasses import dataclass, field
 from typing import ClassVar, Optional, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass, field
 from wattherd.resources import base, place
 
 #: Beyond this a digest comes from the machine's cache, where it is kept; below it reading is as quick as looking it up.

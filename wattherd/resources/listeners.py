@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from typing import Dict, List, Sequence, Set, Tuple
 
 from wattherd import machine as machines
+from wattherd.records import dataclass
 from wattherd.resources import systemd
 
 _LISTEN = "0A"
-_SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
+_SOCKET = r"socket:\[([0-9]+)\]\Z"
 _INIT = 1
-_UNIT = re.compile(r"\.(?:service|socket)\Z")
+_UNIT = r"\.(?:service|socket)\Z"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _belongs(machine: machines.Machine, pid: int, seen: systemd.Seen) -> bool:
 
 
 def _holder(machine: machines.Machine, port: int, pid: int) -> Holder:
-    units = [part for path in _cgroups(machine, pid) for part in path.split("/") if _UNIT.search(part)]
+    units = [part for path in _cgroups(machine, pid) for part in path.split("/") if re.search(_UNIT, part)]
     return Holder(port, pid, machine.text(f"/proc/{pid}/comm").strip(), units[-1] if units else "")
 
 
@@ -84,7 +84,7 @@ def _processes(machine: machines.Machine, inodes: Set[str]) -> Dict[str, List[in
     for pid in machine.names("/proc"):
         with contextlib.suppress(OSError):  # it may end while we look
             for name in machine.names(f"/proc/{pid}/fd") if pid.isdigit() else ():
-                match = _SOCKET.match(machine.readlink(f"/proc/{pid}/fd/{name}") or "")
+                match = re.match(_SOCKET, machine.readlink(f"/proc/{pid}/fd/{name}") or "")
                 if match and match.group(1) in inodes:
                     found.setdefault(match.group(1), []).append(int(pid))
     return found

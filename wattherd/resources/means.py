@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import List, Mapping, Optional, Tuple
 
 from wattherd import errors, units
@@ -71,4 +70,6 @@ def _version(name: str) -> Tuple[bool, List[int]]:
 
 
 def find_tool(machine: machines.Machine, name: str, environment: Mapping[str, str]) -> Optional[str]:
+    import shutil
+
     return shutil.which(name, path=search_path(machine, environment))

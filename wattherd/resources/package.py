@@ -7,11 +7,11 @@ interrupted. Knows nothing of versions: which one comes is the repositories' aff
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import ClassVar, List, Mapping, Optional, Sequence
+from typing import AbstractSet, ClassVar, List, Mapping, Optional, Sequence
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass
 from wattherd.resources import base, dpkg
 
 LISTS = "/var/lib/apt/lists"
@@ -19,18 +19,19 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9+.]*(?:-+[a-z0-9+.]+)*(?::[a-z0-9-]+)?\Z")
 #: No question is asked, no conffile of the operator is replaced, no service restarted by needrestart.
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
 _WAIT_FOR_LOCK = ("-o", "DPkg::Lock::Timeout=120")
+_REMOVE = ("apt-get", "remove", "-y", "-o", "APT::Get::AutomaticRemove=false", *_WAIT_FOR_LOCK)
 _KEEP_CONFFILES = ("-o", "Dpkg::Options::=--force-confold")
 _LOCK_LIMIT_S = 120.0
 _LOCK_PAUSE_S = 5.0
-_LOCKED = re.compile(r"Could not get lock|frontend lock was locked|is locked by another process|is another process using it")
+_LOCKED = r"Could not get lock|frontend lock was locked|is locked by another process|is another process using it"
 _INTERRUPTED = "dpkg was interrupted"
-_UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|Couldn't find any package")
+_UNKNOWN = r"Unable to locate package|has no installation candidate|Couldn't find any package"
 #: The lists name a file that the repository no longer has.
-_STALE = re.compile(r"Failed to fetch|Unable to fetch some archives|Hash Sum mismatch")
-_VIRTUAL = re.compile(r"is a virtual package provided by")
-_GENERIC = re.compile(r"E: (?:Sub-process|Unable to correct problems|Unmet dependencies|Errors were encountered)")
-_USERINFO = re.compile(r"(://)[^/\s@]+@")
-_TOUCHED = re.compile(r"^(?:Remv|Inst|Purg) ([^\s:]+)", re.MULTILINE)
+_STALE = r"Failed to fetch|Unable to fetch some archives|Hash Sum mismatch"
+_VIRTUAL = r"is a virtual package provided by"
+_GENERIC = r"E: (?:Sub-process|Unable to correct problems|Unmet dependencies|Errors were encountered)"
+_USERINFO = r"(://)[^/\s@]+@"
+_TOUCHED = r"(?m)^(?:Remv|Inst|Purg) ([^\s:]+)"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Package(base.Resource):
         if done.code != 0 and _INTERRUPTED in done.words:
             _configure(machine, tell)
             done = self._install(machine, tell)
-        if done.code != 0 and not asked and (_UNKNOWN.search(done.words) or _STALE.search(done.words)):
+        if done.code != 0 and not asked and (re.search(_UNKNOWN, done.words) or re.search(_STALE, done.words)):
             complaint = _update(machine, tell)
             done = self._install(machine, tell)
         if done.code != 0 and self.actual(machine) != self.wanted():
@@ -77,26 +78,28 @@ class Package(base.Resource):
         if done.code != 0:  # it is installed, and another broken package made apt-get complain
             tell(f"{self.name} is installed, but apt-get also says: {_first_error(done.words)}")
 
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:
+        return self._reason_to_keep(machine.run([*_REMOVE, "-s", self.name], environment=_QUIET), gone)
+
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         if dpkg.parse(machine.read(dpkg.STATUS) or b"", [self.name])[self.name] is None:
             return
-        argv = ["apt-get", "remove", "-y", "-o", "APT::Get::AutomaticRemove=false", *_WAIT_FOR_LOCK]
-        trial = machine.run([*argv, "-s", self.name], environment=_QUIET)
+        trial = machine.run([*_REMOVE, "-s", self.name], environment=_QUIET)
         kept = self._reason_to_keep(trial)
         if kept:
             tell(f"{self.name} was left as it is: {kept}")
             return
         tell(f"removing {self.name}")
-        done = machine.run([*argv, self.name], environment=_QUIET)
+        done = machine.run([*_REMOVE, self.name], environment=_QUIET)
         if done.code != 0:
             raise self._failed(done.words)
 
-    def _reason_to_keep(self, trial: machines.Result) -> str:
+    def _reason_to_keep(self, trial: machines.Result, gone: AbstractSet[str] = frozenset()) -> str:
         """Why the simulated removal must not be done for real; empty when it touches this package alone."""
-        touched = _TOUCHED.findall(trial.text)
+        touched = re.findall(_TOUCHED, trial.text)
         if trial.code != 0 or not touched:
             return f"apt-get would not remove it ({_first_error(trial.words) or 'another package provides it'})"
-        others = sorted(set(touched) - {self.name.partition(":")[0]})
+        others = sorted(set(touched) - {self.name.partition(":")[0], *gone})
         more = " and more" if len(others) > 5 else ""
         return f"{', '.join(others[:5])}{more} would go or change with it" if others else ""
 
@@ -106,9 +109,9 @@ class Package(base.Resource):
         return machine.run(argv, environment=_QUIET)
 
     def _problem(self, machine: machines.Machine, done: machines.Result, complaint: str) -> errors.Problem:
-        if not _UNKNOWN.search(done.words):
+        if not re.search(_UNKNOWN, done.words):
             return self._failed(done.words, complaint)
-        virtual = next((line.strip() for line in done.words.splitlines() if _VIRTUAL.search(line)), "")
+        virtual = next((line.strip() for line in done.words.splitlines() if re.search(_VIRTUAL, line)), "")
         read = ", ".join(_repositories(machine)) or "none"
         hint = "check the name (apt-cache search), or add the repository that has it"
         if complaint:
@@ -121,7 +124,7 @@ class Package(base.Resource):
 
     def _failed(self, words: str, complaint: str = "") -> errors.Problem:
         line = _first_error(words) or "apt-get failed and named no reason"
-        held = _LOCKED.search(words)
+        held = re.search(_LOCKED, words)
         hint = (
             "another package program runs on the node: let it end, then run again" if held else "apt-get -f install on the node tells more"
         )
@@ -156,7 +159,7 @@ def _unlocked(machine: machines.Machine, argv: Sequence[str], tell: base.Tell) -
     while True:
         done = machine.run(argv, environment=_QUIET)
         waited_s = machine.monotonic_s() - begun_s
-        if done.code == 0 or not _LOCKED.search(done.words) or waited_s >= _LOCK_LIMIT_S:
+        if done.code == 0 or not re.search(_LOCKED, done.words) or waited_s >= _LOCK_LIMIT_S:
             return done
         tell("waiting for another package program", waited_s, _LOCK_LIMIT_S, "s")
         machine.wait(_LOCK_PAUSE_S)
@@ -177,7 +180,7 @@ def _first_error(words: str) -> str:
     """apt's last E: line is often generic ("Sub-process … returned an error code"): the cause stands in dpkg's lines above it."""
     lines = [line.rstrip() for line in words.splitlines()]
     for index, line in enumerate(lines):
-        if line.startswith("E: ") and not _GENERIC.match(line):
+        if line.startswith("E: ") and not re.match(_GENERIC, line):
             return _clean(line)
         if line.startswith(("dpkg: error", "dpkg: dependency problems")):
             return _clean(f"{line} {''.join(lines[index + 1 : index + 2]).strip()}")
@@ -187,7 +190,7 @@ def _first_error(words: str) -> str:
 
 def _clean(line: str) -> str:
     """Without the user and password that a repository's address can carry."""
-    return _USERINFO.sub(r"\1", line.strip())[:400]
+    return re.sub(_USERINFO, r"\1", line.strip())[:400]
 
 
 def _also(complaint: str) -> str:

@@ -12,14 +12,14 @@ from wattherd import errors
 
 READY = 200
 LOADING = 503
-_URL = re.compile(r"http://(127\.[0-9.]+|localhost|\[::1\]):([0-9]{1,5})(/[\x21-\x7e]*)?\Z")
-_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
+_URL = r"http://(127\.[0-9.]+|localhost|\[::1\]):([0-9]{1,5})(/[\x21-\x7e]*)?\Z"
+_STATUS = rb"HTTP/1\.[01] ([0-9]{3})"
 _STATUS_BYTES = 12
 _LIMIT_S = 2.0
 
 
 def check_url(label: str, url: str) -> None:
-    if not _URL.match(url):
+    if not re.match(_URL, url):
         raise errors.Problem(
             "manifest-invalid", f"{label}: {url!r} is not http://127.0.0.1:PORT/…, which is all that a node asks for readiness"
         )
@@ -27,7 +27,7 @@ def check_url(label: str, url: str) -> None:
 
 def ask(url: str) -> Tuple[int, str]:
     """The HTTP status, 0 when there was none, and words for it."""
-    found = _URL.match(url)
+    found = re.match(_URL, url)
     if not found:
         return 0, f"{url} is no address of this machine"
     import socket
@@ -50,5 +50,5 @@ def _status(host: str, port: int, path: str) -> int:
             if not more:
                 break
             answer += more
-    match = _STATUS.match(answer)
+    match = re.match(_STATUS, answer)
     return int(match.group(1)) if match else 0

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass
 from typing import ClassVar, Optional, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass
 from wattherd.resources import base, place
 
 _PROBE_LIMIT_S = 60.0
 _LINE_LIMIT = 400
 #: How a program, its loader or the kernel says that it was made for another machine: pattern of the words -> what that means.
 _REASONS = (
-    (re.compile(r"version `(GLIBC\w*_[\w.]+)' not found"), "it needs {0}, which is newer than this node's C library"),
-    (re.compile(r"error while loading shared libraries: ([^:\s]+)"), "the shared library {0} is missing on this node"),
-    (re.compile(r"Exec format error"), "it was built for another kind of processor"),
-    (re.compile(r"CUDA driver version is insufficient"), "the NVIDIA driver of this node is older than the CUDA it was built with"),
+    (r"version `(GLIBC\w*_[\w.]+)' not found", "it needs {0}, which is newer than this node's C library"),
+    (r"error while loading shared libraries: ([^:\s]+)", "the shared library {0} is missing on this node"),
+    ("Exec format error", "it was built for another kind of processor"),
+    ("CUDA driver version is insufficient", "the NVIDIA driver of this node is older than the CUDA it was built with"),
 )
-_TELLING = re.compile(r"error|fail|cannot|could not|not found|unable|denied|illegal|invalid", re.IGNORECASE)
+_TELLING = r"(?i)error|fail|cannot|could not|not found|unable|denied|illegal|invalid"
 _SIGILL = (-4, 132)
 _NOT_FOUND = 127
 _TIMED_OUT = 124
@@ -105,7 +105,7 @@ def _reason(done: machines.Result) -> str:
     if done.code in _SIGILL:
         return "it was built for another CPU (illegal instruction)"
     for pattern, words in _REASONS:
-        found = pattern.search(done.words)
+        found = re.search(pattern, done.words)
         if found:
             return words.format(*found.groups())
     if done.code == _TIMED_OUT:
@@ -120,4 +120,4 @@ def _reason(done: machines.Result) -> str:
 def _telling_line(done: machines.Result) -> str:
     """The first line that names a failure, or else the first line."""
     lines = [line.strip() for line in done.words.splitlines() if line.strip()]
-    return next((line for line in lines if _TELLING.search(line)), lines[0] if lines else "")[:_LINE_LIMIT]
+    return next((line for line in lines if re.search(_TELLING, line)), lines[0] if lines else "")[:_LINE_LIMIT]

@@ -6,11 +6,11 @@ Reads only. Knows systemd's words; which state is wanted belongs to unit.py, the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Pattern, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass
 
 UNITS = "/etc/systemd/system"
 INPUTS = "WATTHERD_INPUTS"
@@ -26,12 +26,12 @@ _SIGILL = 4
 #: ExecMainCode, as in siginfo: how the main process ended.
 _EXITED, _KILLED, _DUMPED = "1", "2", "3"
 #: The first line that a program itself marks as an error; llama-server's form is "time E text".
-_MARKED = re.compile(r"(?:^|\s)E\s|^\[?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|panic)\b")
+_MARKED = r"(?:^|\s)E\s|^\[?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|panic)\b"
 #: What systemd's own child says when the program could not even be started.
-_UNSTARTED = re.compile(r"Failed to locate executable|Failed at step|Failed to set up|Changing to the requested working directory failed")
-_LOOSE = re.compile(r"error|fail|cannot|could not|unable|denied|no such file|not found|invalid|refus", re.IGNORECASE)
+_UNSTARTED = r"Failed to locate executable|Failed at step|Failed to set up|Changing to the requested working directory failed"
+_LOOSE = r"(?i)error|fail|cannot|could not|unable|denied|no such file|not found|invalid|refus"
 #: The manager's lines tell that it failed, never why.
-_MANAGER = re.compile(
+_MANAGER = (
     r"^(?:Started|Starting|Stopped|Stopping|Finished|Failed to start) "
     r"|: (?:Main process exited|Failed with result|Scheduled restart|Consumed|Deactivated|Start request repeated)"
 )
@@ -133,14 +133,14 @@ def why_rejected(machine: machines.Machine, name: str, since_s: float) -> str:
     """What systemd itself said of the unit's file when it read it: the reason last, what it passed over before it."""
     _sync(machine)
     lines = _journal(machine, "--since", f"@{since_s:.6f}", "_PID=1", f"UNIT={name}").splitlines()
-    own = list(dict.fromkeys(line.strip() for line in lines if line.strip() and not _MANAGER.search(line)))
+    own = list(dict.fromkeys(line.strip() for line in lines if line.strip() and not re.search(_MANAGER, line)))
     return " / ".join(own[-3:])[:_LINE_LIMIT]
 
 
 def first_error(text: str) -> str:
     """The line that tells why: generic last lines ("exiting", "Failed with result") are of no use to anyone."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not _MANAGER.search(line)]
+    own = [line for line in lines if not re.search(_MANAGER, line)]
     chosen = _first(own, _MARKED) or _after_traceback(text) or _first(own, _UNSTARTED) or _first(own, _LOOSE)
     return (chosen or (own or [""])[-1])[:_LINE_LIMIT]
 
@@ -153,8 +153,8 @@ def _journal(machine: machines.Machine, *words: str) -> str:
     return machine.run(["journalctl", "--no-pager", "--quiet", "-o", "cat", *words], timeout_s=_JOURNAL_LIMIT_S).text
 
 
-def _first(lines: Sequence[str], pattern: Pattern[str]) -> str:
-    return next((line for line in lines if pattern.search(line)), "")
+def _first(lines: Sequence[str], pattern: str) -> str:
+    return next((line for line in lines if re.search(pattern, line)), "")
 
 
 def _after_traceback(text: str) -> str:

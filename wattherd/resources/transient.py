@@ -5,11 +5,11 @@ Knows systemd's words and nothing of what runs inside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import List, Mapping, Sequence
 
 from wattherd import machine as machines
 from wattherd import store, units
+from wattherd.records import dataclass
 
 #: A build of every CUDA architecture on two slow cores takes hours; one that takes longer hangs.
 LONGEST_S = 12 * 3600

@@ -10,14 +10,14 @@ import contextlib
 import json
 import os
 import posixpath
-import shutil
-import tarfile
-import zlib
-from typing import IO, Dict, List, Mapping, Optional, Tuple
+from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.wire import fields
+
+if TYPE_CHECKING:
+    import tarfile
 
 MARKER = "release.json"
 _MARKER_LIMIT_BYTES = 8 * 1024 * 1024
@@ -29,6 +29,9 @@ def unpack(machine: machines.Machine, archive: str, folder: str, *, sync: bool =
     Only files, folders and links that stay inside are made; modes become 0755 or 0644. Symbolic links are made last and
     each is followed, so that no file is ever written through one and none leads out, alone or together with others.
     """
+    import tarfile  # with bz2 and lzma 2 ms of every session, and few sessions unpack
+    import zlib
+
     root = machine.path(folder)
     os.makedirs(root)
     sizes: Dict[str, int] = {}
@@ -61,6 +64,8 @@ def _one(
     if member.issym():
         links.append((name, member.linkname))
     elif member.islnk():
+        import shutil
+
         original = os.path.join(root, _inside(member.linkname))
         if not os.path.isfile(original):
             raise _corrupt(f"{name} is a link to {member.linkname!r}, which does not come before it")
@@ -76,6 +81,8 @@ def _one(
 
 
 def _write(stream: IO[bytes], place: str, mode: int, *, sync: bool) -> int:
+    import shutil
+
     handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "wb") as sink:
         shutil.copyfileobj(stream, sink, 256 * 1024)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from dataclasses import dataclass, field
 from typing import ClassVar, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass, field
 from wattherd.resources import activation, base, listeners, place, readiness, systemd
 
 #: One file for each unit whose file was written and whose follow-up is not finished: its content is what stood there before.
@@ -24,8 +24,6 @@ _NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.(?:service|sock
 _FIXED = frozenset(("static", "generated", "transient", "indirect", "alias"))
 #: Types of service that are active only once they said so themselves.
 _TELLS_ITSELF = frozenset(("notify", "notify-reload", "dbus"))
-_INSTALL = re.compile(r"^\[Install\]", re.MULTILINE)
-_SECTION = re.compile(r"^\[([^\]]+)\]")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Unit(base.Resource):
             raise errors.Problem("manifest-invalid", f"{self.id}: the state is started or stopped, not {self.state!r}")
         if self.ready_url:
             readiness.check_url(self.id, self.ready_url)
-        if self.text and self.enabled and not _INSTALL.search(self.text):
+        if self.text and self.enabled and "\n[Install]" not in f"\n{self.text}":
             raise errors.Problem(
                 "unit-invalid",
                 f"{self.id} has no [Install] section, so it cannot be enabled",
@@ -300,9 +298,8 @@ def _setting(text: str, key: str) -> str:
     """The last value of a key in the [Service] sections."""
     section, value = "", ""
     for line in text.splitlines():
-        named = _SECTION.match(line.strip())
-        if named:
-            section = named.group(1)
+        if line.lstrip().startswith("["):
+            section = line.strip()[1:].partition("]")[0]
         elif section == "Service" and line.partition("=")[0].strip() == key:
             value = line.partition("=")[2].strip()
     return value

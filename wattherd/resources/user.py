@@ -9,16 +9,16 @@ from __future__ import annotations
 import grp
 import pwd
 import re
-from dataclasses import dataclass
 from typing import ClassVar, List, Optional, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.records import dataclass
 from wattherd.resources import base
 
-_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
+_NAME = r"[a-z_][a-z0-9_-]{0,31}\Z"
 #: One field of a line in /etc/passwd.
-_FIELD = re.compile(r"[^:\n\x00-\x1f]*\Z")
+_FIELD = r"[^:\n\x00-\x1f]*\Z"
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class User(base.Resource):
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.groups):
-            if not _NAME.match(name):
+            if not re.match(_NAME, name):
                 raise errors.Problem("manifest-invalid", f"user:{self.name}: {name!r} is not a name that useradd takes")
         for value in (self.shell, self.home or "", self.comment):
-            if not _FIELD.match(value):
+            if not re.match(_FIELD, value):
                 raise errors.Problem("manifest-invalid", f"user:{self.name}: {value!r} does not fit in a line of /etc/passwd")
 
     @property

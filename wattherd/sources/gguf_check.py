@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from wattherd import errors
+from wattherd.records import dataclass
 from wattherd.sources import gguf_reader, gguf_tables, page
 
 #: Part of the key under which a verdict is remembered: raise it when the rules here change.

@@ -51,7 +51,7 @@ _DEFAULTS: dict[str, object] = {
     "tags": None,
     "skip_tags": None,
     "list_hosts": False,
-    "extra_vars": (),
+    "extra_vars": None,
     "forks": 32,
     "ask_become_pass": False,
     "verbose": False,

@@ -151,7 +151,7 @@ def _release(run: Deploy, shop: releases.Shop, fingerprint: str, hosts: list[str
 def _build_on(run: Deploy, shop: releases.Shop, fingerprint: str, builders: list[str], sources: prepare.Sources) -> facts.Built | None:
     """Try the first builder; a lost link moves on to the next, a failed build does not: it would fail there too."""
     name = builders.pop(0)
-    run.seen.phase(f"build release {fingerprint[:12]} on {name}", [name])
+    run.seen.phase(f"build release {fingerprint[:12]} on", [name])
     done = fleet.each([name], lambda host: _build(run, shop, fingerprint, host, sources), forks=1)[name]
     if done.problem is None:
         return done.value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from wattherd import fleet, inventory
 from wattherd.link import session
+from wattherd.records import dataclass
 from wattherd.verbs import access, deploy, project, watch
 from wattherd.wire import fields, manifest
 

@@ -5,9 +5,9 @@ Unknown is None or an empty value, never an invented one. Facts come from a node
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
+from wattherd.records import dataclass
 from wattherd.wire import fields
 
 

@@ -6,12 +6,11 @@ names the key. `build` and `plain` turn documents into frozen dataclasses and ba
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
 
-from wattherd import errors
+from wattherd import errors, records
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -75,7 +74,7 @@ def build(kind: Type[T], source: Document, where: str = "") -> T:
     Annotations understood: str, int, float, bool, object, a dataclass of the same module, and Optional[…], Tuple[…, ...],
     Mapping[str, …] of these.
     """
-    known = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = {item.name: item for item in records.fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(set(source) - set(known))
     label = where or kind.__name__
     if unknown:
@@ -87,20 +86,20 @@ def build(kind: Type[T], source: Document, where: str = "") -> T:
     for name, item in known.items():
         if name in source:
             values[name] = _value(str(item.type), source[name], f"{label}.{name}", space)
-        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+        elif item.default is records.MISSING and item.default_factory is records.MISSING:
             raise errors.Problem("manifest-invalid", f"{label} lacks '{name}'")
     return kind(**values)
 
 
 def plain(value: object) -> Any:
     """The JSON form of a dataclass: tuples become lists; fields that hold their default are left out, so that documents stay short."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if records.is_record(value):
         shown: Dict[str, Any] = {}
-        for item in dataclasses.fields(value):
+        for item in records.fields(value):  # type: ignore[arg-type]
             held = getattr(value, item.name)
-            if item.default is not dataclasses.MISSING and held == item.default:
+            if item.default is not records.MISSING and held == item.default:
                 continue
-            if item.default_factory is not dataclasses.MISSING and held == item.default_factory():
+            if item.default_factory is not records.MISSING and held == item.default_factory():
                 continue
             shown[item.name] = plain(held)
         return shown
@@ -131,7 +130,7 @@ def _value(wanted: str, value: Any, where: str, space: Mapping[str, Any]) -> Any
         return build(space[wanted], document(value, where), where)
     if not isinstance(value, simple) or (isinstance(value, bool) and wanted != "bool"):
         raise _wrong(where, f"of type {wanted}", value)
-    return float(value) if wanted == "float" else value
+    return float(value) if wanted == "float" and isinstance(value, int) else value
 
 
 def _wrong(where: str, wanted: str, value: object) -> errors.Problem:

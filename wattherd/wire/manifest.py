@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any, Mapping, Tuple
 
 from wattherd import errors
+from wattherd.records import dataclass
 from wattherd.wire import fields
 
 VERSION = 1

@@ -155,6 +155,17 @@ def test_sending_to_a_command_that_ended_is_a_cut_stream(way: _Way) -> None:
     assert caught.value.code == "stream-cut"
 
 
+def test_a_command_that_takes_nothing_is_given_up(way: _Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "SEND_STALL_S", 0.5)
+    # Ends with whatever started it: the session's own process.
+    channel = way.start("echo ready; while kill -0 $PPID 2>/dev/null; do sleep 0.1; done")
+    assert channel.receive(20) == b"ready\n"
+    with pytest.raises(errors.Problem) as caught:
+        channel.send(bytes(100_000_000))
+    assert caught.value.code == "host-silent"
+    channel.close()
+
+
 def test_a_killed_command_leaves_no_status(way: _Way) -> None:
     channel = way.start("kill -9 $$")
     assert channel.receive(20) == b""

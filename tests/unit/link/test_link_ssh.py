@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent import futures
 
+import paramiko
 import pytest
+from paramiko import common
 
 from tests.unit.link import sshd
 from wattherd import errors
@@ -252,6 +256,93 @@ def test_a_host_that_hangs_up_at_once_is_unreachable(ground: sshd.Ground) -> Non
         problem = _refusal(ground, "titan", limit_s=5)
     assert problem.code == "unreachable"
     assert "MaxStartups" in problem.hint
+
+
+def test_a_peer_that_talks_nonsense_after_its_banner_is_unreachable(ground: sshd.Ground) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def babble() -> None:
+            end, _ = listener.accept()
+            with end, contextlib.suppress(ConnectionError):
+                end.sendall(b"SSH-2.0-Babble\r\n" + bytes(range(256)) * 8)
+                while end.recv(4096):
+                    pass
+
+        threading.Thread(target=babble, daemon=True).start()
+        ground.host("titan", "HostName 127.0.0.1", f"Port {listener.getsockname()[1]}")
+        problem = _refusal(ground, "titan", 3)
+    assert problem.code in {"unreachable", "connect-timeout"}
+
+
+def test_a_host_that_wants_more_than_a_key_is_told(ground: sshd.Ground) -> None:
+    ground.start("titan", options=["KbdInteractiveAuthentication yes", "AuthenticationMethods publickey,keyboard-interactive"])
+    problem = _refusal(ground, "titan")
+    assert problem.code == "auth-failed"
+    assert "wants more: keyboard-interactive" in problem.message
+
+
+def test_a_host_that_takes_no_keys_is_told(ground: sshd.Ground) -> None:
+    ground.start("titan", options=["PasswordAuthentication yes", "PubkeyAuthentication no"])
+    problem = _refusal(ground, "titan")
+    assert problem.code == "auth-failed"
+    assert "it takes password" in problem.message
+
+
+class _Doorman(paramiko.ServerInterface):
+    """An SSH server with an own idea of logins, which sshd has not: it lets in without a key, or never answers."""
+
+    def __init__(self, *, lets_in: bool) -> None:
+        self._lets_in = lets_in
+        self.done = threading.Event()
+
+    def get_allowed_auths(self, username: str) -> str:
+        return f"none,publickey for {username}" if self._lets_in else "publickey"
+
+    def check_auth_none(self, username: str) -> int:
+        return common.AUTH_SUCCESSFUL if self._lets_in and username else common.AUTH_FAILED
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        if not self._lets_in and username and key:
+            self.done.wait(30)
+        return common.AUTH_FAILED
+
+
+@contextlib.contextmanager
+def _doorman(ground: sshd.Ground, *, lets_in: bool) -> Iterator[None]:
+    key = paramiko.Ed25519Key.from_private_key_file(str(sshd.make_key(ground.home / "doorman")))
+    keeper = _Doorman(lets_in=lets_in)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        ground.know(f"[127.0.0.1]:{port} {sshd.public_line(ground.home / 'doorman')}\n")
+        ground.host("titan", "HostName 127.0.0.1", f"Port {port}")
+
+        def serve() -> None:
+            session = paramiko.Transport(listener.accept()[0])
+            session.add_server_key(key)
+            session.start_server(server=keeper, event=threading.Event())
+            keeper.done.wait(30)
+            session.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        keeper.done.set()
+        thread.join(10)
+
+
+def test_a_host_that_knows_its_peers_by_other_means_needs_no_key(ground: sshd.Ground) -> None:
+    """As machines of a private mesh network do it."""
+    with _doorman(ground, lets_in=True):
+        ground.open("titan").close()
+
+
+def test_a_login_that_is_never_answered_costs_no_more_than_the_limit(ground: sshd.Ground) -> None:
+    with _doorman(ground, lets_in=False):
+        started_s = time.monotonic()
+        problem = _refusal(ground, "titan", 1.0)
+        took_s = time.monotonic() - started_s
+    assert (problem.code, "does not answer the login" in problem.message) == ("connect-timeout", True)
+    assert took_s < 4
 
 
 def test_a_jump_host_leads_to_a_host_and_both_keys_are_checked(ground: sshd.Ground) -> None:
