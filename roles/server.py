@@ -39,10 +39,14 @@ def _unit(host: Host, server: Server) -> Unit:
         name=f"llama@{server.name}.service",
         text=text,
         started_from=("symlink:/opt/wattherd/current", f"artifact:{MODELS}/{server.model}.gguf"),
-        ready_url=f"http://{server.host}:{server.port}/health",
+        ready_url=f"http://{_bracketed(server.own_address)}:{server.port}/health",
         ready_timeout_s=limit_s,
         ports=(server.port,),
     )
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 def ready_timeout_s(model: Model) -> int:

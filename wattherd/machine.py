@@ -244,7 +244,7 @@ class Machine:
     def digest(self, path: str) -> str:
         """sha256 of a file. The full read is spared while size, mtime, ctime and inode are those of the last one (docs/protocol.md)."""
         found = os.stat(self.path(path))
-        key = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+        key: List[object] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
         known = self._remembered(path, key)
         if self._digest_cache and known:
             return known

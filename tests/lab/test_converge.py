@@ -237,3 +237,40 @@ def test_two_runs_at_once_on_one_node_wait_for_each_other(here: cli.Project, nam
     assert first.wait(120) == 0
     assert second.code == 0, second.words
     assert second.host(name)["changed"] == 0, "the second found the work of the first"
+
+
+def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: pathlib.Path) -> None:
+    on(name, "mkdir -p /etc/wattherd.mine")
+    serving(here, model)
+    assert here.invoke("deploy", "--hosts", "all").code == 0
+    check = here.invoke("remove", "--hosts", "all", "--check", "--json")
+    assert on(name, "readlink /var/lib/wattherd/models/m.gguf") != "", "a check removes nothing"
+    said = here.invoke("remove", "--hosts", "all", "--yes", "--json")
+    assert said.code == 0, said.words
+    assert check.host(name)["changes"] == said.host(name)["changes"]
+    left = on(name, "ls -d /var/lib/wattherd /opt/wattherd /etc/wattherd 2>/dev/null; getent passwd wattherd; true")
+    assert left == ""
+    on(name, "rmdir /etc/wattherd.mine")
+    unasked = here.invoke("remove", "--hosts", "all")
+    assert unasked.code == 1, "without a terminal and without --yes nothing is removed"
+    assert "--yes" in unasked.words
+
+
+def test_the_canary_protects_the_rest(plain: tuple[str, str], tmp_path: pathlib.Path) -> None:
+    first, second = plain
+    known = {node.name: node.address for node in fleet.status().nodes}
+    both = cli.project(tmp_path)
+    both.hosts(**{one.replace("-", "_"): known[one] for one in plain})
+    assert both.invoke("trust", "--hosts", "all", "--yes").code == 0
+    both.group("roles: [base]\nbase: {files: [{path: /srv/blocked/file, text: x}], directories: [{path: /srv/blocked}]}\n")
+    on(first, "echo in the way > /srv/blocked")
+    try:
+        said = both.invoke("deploy", "--hosts", "all", "--serial", "1,100%", "--json")
+    finally:
+        on(first, "rm -f /srv/blocked")
+    assert said.code == 2, said.words
+    assert said.host(first)["problem"]["code"] == "file-conflict"
+    assert said.host(second)["problem"]["code"] == "batch-stopped"
+    assert on(second, "ls -d /srv/blocked 2>/dev/null; true") == ""
+    both.group("roles: [base]\n")
+    assert both.invoke("remove", "--hosts", "all", "--yes").code == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import io
 import json
+import os
 import pathlib
+import pwd
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,13 +28,17 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def owner() -> dict[str, str]:
-    """Tests may run as any user: what they own is theirs."""
-    import grp
-    import os
-    import pwd
+#: Tests may run as any user: what they make is theirs.
+OWNER = pwd.getpwuid(os.geteuid()).pw_name
+GROUP = grp.getgrgid(os.getegid()).gr_name
 
-    return {"owner": pwd.getpwuid(os.geteuid()).pw_name, "group": grp.getgrgid(os.getegid()).gr_name}
+
+def text(path: str, words: str, *, sensitive: bool = False) -> file.File:
+    return file.File(path=path, text=words, owner=OWNER, group=GROUP, sensitive=sensitive)
+
+
+def folder(path: str) -> directory.Directory:
+    return directory.Directory(path=path, owner=OWNER, group=GROUP)
 
 
 def wanted(*made: Resource) -> manifest.Manifest:
@@ -63,8 +70,8 @@ def snapshot(root: pathlib.Path) -> dict[str, tuple[int, int]]:
 
 def three() -> manifest.Manifest:
     return wanted(
-        directory.Directory(path="/srv/app", **owner()),
-        file.File(path="/srv/app/conf", text="one\n", **owner()),
+        folder("/srv/app"),
+        text("/srv/app/conf", "one\n"),
         symlink.Symlink(path="/srv/now", target="/srv/app"),
     )
 
@@ -143,7 +150,7 @@ def test_a_run_that_never_ended_is_told_and_converges(root: pathlib.Path) -> Non
 
 def test_only_limits_a_run_which_then_removes_nothing_and_makes_no_generation(root: pathlib.Path) -> None:
     run(root, "apply", three())
-    less = wanted(directory.Directory(path="/srv/other", **owner()))
+    less = wanted(folder("/srv/other"))
     said = run(root, "apply", less, only=["directory:/srv/other"])
     assert said[-1]["changed"] == 1
     assert "generation" not in said[-1]
@@ -151,8 +158,8 @@ def test_only_limits_a_run_which_then_removes_nothing_and_makes_no_generation(ro
 
 
 def test_rollback_applies_what_the_node_kept(root: pathlib.Path) -> None:
-    for text in ("one", "two"):
-        run(root, "apply", wanted(file.File(path="/srv/word", text=text, **owner())))
+    for words in ("one", "two"):
+        run(root, "apply", wanted(text("/srv/word", words)))
     said = say(root, {"verb": "rollback"})
     assert said[-1]["from_generation"] == 1
     assert (root / "srv/word").read_text() == "one"
@@ -170,9 +177,7 @@ def test_generations_are_kept_to_a_number(root: pathlib.Path) -> None:
 def test_a_diff_is_shown_and_a_secret_is_not(root: pathlib.Path) -> None:
     (root / "srv/word").write_text("old\n")
     (root / "srv/key").write_text("old-secret\n")
-    made = wanted(
-        file.File(path="/srv/word", text="new\n", **owner()), file.File(path="/srv/key", text="new-secret\n", sensitive=True, **owner())
-    )
+    made = wanted(text("/srv/word", "new\n"), text("/srv/key", "new-secret\n", sensitive=True))
     said = run(root, "check", made, diff=True)
     assert "-old\n+new\n" in said[0]["diff"]
     assert "secret" not in json.dumps(said[1])

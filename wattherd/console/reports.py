@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wattherd import errors, fleet, units
 from wattherd.console import screen
-from wattherd.verbs import ask, deploy, generations, starting, survey
 from wattherd.wire import fields
+
+if TYPE_CHECKING:
+    from wattherd.verbs import ask, deploy, generations, starting, survey
 
 
 def problem_document(problem: errors.Problem | None) -> dict[str, object] | None:

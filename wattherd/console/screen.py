@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import rich.console
-import rich.live
 import rich.markup
-import rich.table
 
 from wattherd import errors, fleet, units
+
+if TYPE_CHECKING:
+    from rich import live as lives
+    from rich import table as tables
 
 _STYLES = {"ok": "green", "changed": "yellow", "would_change": "yellow", "failed": "red", "unreachable": "red", "skipped": "cyan"}
 #: Long work on something that is no terminal (a log, CI) says where it is this often.
@@ -34,7 +36,7 @@ class Screen:
         stream = sys.stderr if as_json else sys.stdout
         # What goes to a file or a pipe is not folded at a width that nobody sees.
         self.out = rich.console.Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else _FILE_COLUMNS)
-        self._live: rich.live.Live | None = None
+        self._live: lives.Live | None = None
         self._rows: dict[str, str] = {}
         self._lock = threading.RLock()
         self._logged_s: dict[str, float] = {}
@@ -63,7 +65,9 @@ class Screen:
                 self.out.print(f"[dim]{rich.markup.escape(str(problem.context['trace']))}[/dim]")
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-        drawn = rich.table.Table(box=None, pad_edge=False, header_style="bold")
+        from rich import table as tables
+
+        drawn = tables.Table(box=None, pad_edge=False, header_style="bold")
         for index, title in enumerate(titles):
             drawn.add_column(title, justify="right" if index in right else "left", overflow="fold")
         for row in rows:
@@ -125,7 +129,9 @@ class Screen:
 
     def __enter__(self) -> Self:
         if self.out.is_terminal:
-            self._live = rich.live.Live(console=self.out, transient=True, refresh_per_second=8, get_renderable=self._render)
+            from rich import live as lives
+
+            self._live = lives.Live(console=self.out, transient=True, refresh_per_second=8, get_renderable=self._render)
             self._live.start()
         return self
 
@@ -134,8 +140,10 @@ class Screen:
             self._live.stop()
             self._live = None
 
-    def _render(self) -> rich.table.Table:
-        drawn = rich.table.Table.grid(padding=(0, 2))
+    def _render(self) -> tables.Table:
+        from rich import table as tables
+
+        drawn = tables.Table.grid(padding=(0, 2))
         with self._lock:
             rows = list(self._rows.items())
         for host, words in rows[: max(3, self.out.size.height - 4)]:

@@ -200,6 +200,11 @@ class Serve(BaseModel, extra="forbid", frozen=True, strict=True):
     ready_timeout_s: Count | None = None
     restart_s: Annotated[int, Field(ge=0)] = 5
 
+    @property
+    def own_address(self) -> str:
+        """Where the node itself reaches it: loopback for a server that listens on every address."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104 - read, not bound
+
 
 class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
     roles: Many[Name] = ("base",)

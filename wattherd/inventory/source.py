@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from wattherd import errors
-from wattherd.inventory import document, ini, names, tree
+from wattherd.inventory import document, names, tree
 
 SOURCES = ("hosts", "hosts.yaml", "hosts.yml", "hosts.ini", "lab.yaml")
 _BESIDE = ("group_vars", "host_vars", "models.yaml")
@@ -61,6 +61,8 @@ def read(file: Path, shown: str, draft: tree.Draft) -> None:
     if _is_yaml(file, body):
         _Yaml(draft, shown).top(document.compose(body, shown))
     elif any(True for _ in _lines(body)):
+        from wattherd.inventory import ini
+
         ini.read(body, shown, draft)
     else:
         raise document.problem("the file is empty", shown, 1, hint="write hosts into it, or remove it")

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import pathlib
 import time
+from typing import TYPE_CHECKING
 
 from wattherd.inventory import connection
-from wattherd.link import hostkeys, keys, local, resolve, route, ssh, transport, trust
+from wattherd.link import hostkeys, keys, resolve, route, ssh, transport
+
+if TYPE_CHECKING:
+    from wattherd.link import trust
 
 
 class Doors:
@@ -26,9 +30,13 @@ class Doors:
     def open(self, wanted: connection.Connection, name: str) -> transport.Link:
         """Raises a Problem of the link's room; every key on the way is checked."""
         if wanted.local:
+            from wattherd.link import local
+
             return local.LocalLink(name)
         return ssh.open_link(self.route(wanted, name), self.library, now=time.time(), files=self.files)
 
     def fetch_keys(self, wanted: connection.Connection, name: str) -> list[trust.Found]:
         """The keys that a host shows, or those of the first jump host on the way that is not trusted yet."""
+        from wattherd.link import trust
+
         return trust.fetch(self.route(wanted, name), self.library, now=time.time(), files=self.files)

@@ -13,12 +13,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import fabric
 import paramiko
 
 from wattherd import errors
-from wattherd.link import certificates, control, dial, failures, handshake, hostkeys, keys, login, openssh, revocation, route, transport
+from wattherd.link import certificates, control, dial, failures, handshake, hostkeys, keys, login, revocation, route, transport
+
+if TYPE_CHECKING:
+    from wattherd.link import openssh
 
 CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE_S = 15
@@ -142,6 +146,8 @@ class Way:
 
     def bulk(self) -> openssh.Bulk:
         """The same way once more, for the ssh program."""
+        from wattherd.link import openssh
+
         limits_s = tuple(self._limit_s(hop) for hop in self._path.machines)
         return openssh.Bulk(self._path, tuple(self._logins), self._library.project, limits_s)
 

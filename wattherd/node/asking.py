@@ -14,14 +14,14 @@ _ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 def complete(machine: machines.Machine, order: fields.Document) -> Mapping[str, Any]:
-    """Ask `{"port", "prompt", "max_tokens", "timeout_s"}`; gives text, model, token counts and seconds as the server told them."""
+    """Ask `{"host", "port", "prompt", "max_tokens", "timeout_s"}`; gives text, model, token counts and seconds as the server told them."""
     begun_s = machine.monotonic_s()
     body = {
         "messages": [{"role": "user", "content": fields.text(order, "prompt")}],
         "max_tokens": fields.integer(order, "max_tokens", 128),
         "temperature": fields.number(order, "temperature", 0.0),
     }
-    answer = _post(fields.integer(order, "port"), body, fields.number(order, "timeout_s", 120.0))
+    answer = _post(fields.text(order, "host", "127.0.0.1"), fields.integer(order, "port"), body, fields.number(order, "timeout_s", 120.0))
     choices = fields.objects(answer, "choices")
     if not choices:
         raise errors.Problem("server-answer", "the server answered without a choice", answer=json.dumps(answer)[:300])
@@ -36,8 +36,8 @@ def complete(machine: machines.Machine, order: fields.Document) -> Mapping[str, 
     }
 
 
-def _post(port: int, body: Mapping[str, Any], timeout_s: float) -> fields.Document:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+def _post(host: str, port: int, body: Mapping[str, Any], timeout_s: float) -> fields.Document:
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -45,7 +45,7 @@ def _post(port: int, body: Mapping[str, Any], timeout_s: float) -> fields.Docume
     except OSError as error:
         raise errors.Problem(
             "server-unreachable",
-            f"nothing answers on 127.0.0.1:{port}: {error}",
+            f"nothing answers on {host}:{port}: {error}",
             hint="invoke deploy brings it up; systemctl status 'llama@*' shows it",
         ) from error
     finally:

@@ -39,6 +39,7 @@ class Session:
             "apply": lambda order: self.converge(order, check=False),
             "history": self.history,
             "rollback": self.rollback,
+            "remove": self.remove,
             "ask": self.ask,
         }
 
@@ -147,6 +148,16 @@ class Session:
         wanted = fields.build(manifest.Manifest, record.manifest, "generation")
         self.wanted = (wanted, manifest.encode(wanted))
         return {**self.converge(order, check=fields.flag(order, "check", default=False)), "from_generation": number}
+
+    def remove(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import farewell
+
+        host = fields.text(order, "host")
+        if fields.flag(order, "check", default=False):
+            return _result(farewell.leave(self.machine, host, self.emit, check=True))
+        with self.lock():
+            self.tell_interrupted()
+            return _result(farewell.leave(self.machine, host, self.emit, check=False))
 
     def ask(self, order: fields.Document) -> Mapping[str, Any]:
         from wattherd.node import asking  # http.client costs 20 ms of every session that never asks

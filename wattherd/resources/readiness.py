@@ -12,7 +12,7 @@ from wattherd import errors
 
 READY = 200
 LOADING = 503
-_URL = r"http://(127\.[0-9.]+|localhost|\[::1\]):([0-9]{1,5})(/[\x21-\x7e]*)?\Z"
+_URL = r"http://([0-9.]{7,15}|localhost|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})(/[\x21-\x7e]*)?\Z"
 _STATUS = rb"HTTP/1\.[01] ([0-9]{3})"
 _STATUS_BYTES = 12
 _LIMIT_S = 2.0
@@ -20,9 +20,7 @@ _LIMIT_S = 2.0
 
 def check_url(label: str, url: str) -> None:
     if not re.match(_URL, url):
-        raise errors.Problem(
-            "manifest-invalid", f"{label}: {url!r} is not http://127.0.0.1:PORT/…, which is all that a node asks for readiness"
-        )
+        raise errors.Problem("manifest-invalid", f"{label}: {url!r} is not http://ADDRESS:PORT/…, the address being the node's own")
 
 
 def ask(url: str) -> Tuple[int, str]:

@@ -1,20 +1,19 @@
-"""Commands that change machines, or this controller's own records."""
+"""Commands that change machines, or this controller's own records. Each imports its verb when it runs, so that none pays for the others."""
 
 from __future__ import annotations
 
 import pathlib
 
-from wattherd.console import reports, trusting
 from wattherd.tasks import flags
 from wattherd.tasks.flags import CHANGE, LOOK, Common, command
-from wattherd.verbs import deploy as deploying
-from wattherd.verbs import generations, starting
-from wattherd.verbs import trust as trusts
 
 
 @command(CHANGE, help={"serial": "batch sizes, as Ansible's serial: 1,25%,100%"})
 def deploy(common: Common, *, serial: str = "100%") -> int:
     """Bring hosts to what the inventory says: packages, build, models, servers."""
+    from wattherd.console import reports
+    from wattherd.verbs import deploy as deploying
+
     names = common.listed(writes=True)
     if names is not None:
         return reports.host_list(common.screen, names)
@@ -25,6 +24,9 @@ def deploy(common: Common, *, serial: str = "100%") -> int:
 @command((*LOOK, "check", "yes"), help={"replace": "accept changed keys too (after you know why they changed)"})
 def trust(common: Common, *, replace: bool = False) -> int:
     """Fetch and record the host keys of hosts, after showing their fingerprints."""
+    from wattherd.console import trusting
+    from wattherd.verbs import trust as trusts
+
     if common.check:
         confirm: trusts.Confirm = trusting.show_only(common.screen)
     else:
@@ -35,6 +37,9 @@ def trust(common: Common, *, replace: bool = False) -> int:
 @command((*LOOK, "check", "diff", "yes"), help={"to": "generation number (default: the one before the current)"})
 def rollback(common: Common, *, to: int = 0) -> int:
     """Apply an earlier generation from each node's own records."""
+    from wattherd.console import reports
+    from wattherd.verbs import generations
+
     options = generations.Options(to=to or None, check=common.check, diff=common.diff)
     return reports.deployed(common.screen, generations.rollback(common.access(), common.selection, options, common.screen))
 
@@ -42,6 +47,9 @@ def rollback(common: Common, *, to: int = 0) -> int:
 @command((*LOOK, "check", "yes"))
 def remove(common: Common) -> int:
     """Remove everything that Wattherd created on hosts; what was there before stays."""
+    from wattherd.console import reports
+    from wattherd.verbs import generations
+
     if not common.check and not common.confirmed(f"Remove what Wattherd created on {common.hosts}?"):
         return 1
     return reports.deployed(common.screen, generations.remove(common.access(), common.selection, common.screen, check=common.check))
@@ -50,6 +58,9 @@ def remove(common: Common) -> int:
 @command(("verbose", "json"), positional=["directory"])
 def init(common: Common, directory: str) -> int:
     """Make a project of your own: tasks.py, inventory, roles and templates in DIRECTORY."""
+    from wattherd.console import reports
+    from wattherd.verbs import starting
+
     made = starting.init(pathlib.Path(directory).expanduser())
     return reports.made(common.screen, made)
 

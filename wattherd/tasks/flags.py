@@ -6,22 +6,23 @@ Owns the exit code; knows no verb.
 
 from __future__ import annotations
 
-import getpass
+import gc
 import inspect
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
 from invoke.exceptions import Exit
 from invoke.tasks import task as make_task
 
 from wattherd import errors
-from wattherd.console import Screen
-from wattherd.verbs import access as accesses
-from wattherd.verbs import project as projects
+
+if TYPE_CHECKING:
+    from wattherd.console import Screen
+    from wattherd.verbs import access as accesses
+    from wattherd.verbs import project as projects
 
 _HELP = {
     "hosts": "which hosts: Ansible's patterns (all, group, a:b, a:&b, a:!b, g[0:2], web*, ~regex)",
@@ -81,14 +82,22 @@ class Common:
 
     @property
     def project(self) -> projects.Project:
+        from wattherd.verbs import project as projects
+
         return projects.Project(self.root)
 
     @property
     def selection(self) -> projects.Selection:
+        from wattherd.verbs import project as projects
+
         return projects.Selection(hosts=self.hosts, limit=self.limit, inventory=self.inventory, extra_vars=self.extra_vars)
 
     def access(self) -> accesses.Access:
         """Asks for the password here, once, when it was asked to."""
+        import getpass
+
+        from wattherd.verbs import access as accesses
+
         password = getpass.getpass("sudo password for all hosts: ") if self.ask_become_pass else None
         return accesses.Access(project=self.project, password=password, forks=self.forks)
 
@@ -96,6 +105,8 @@ class Common:
         """The host names when --list-hosts was given, else None."""
         if not self.list_hosts:
             return None
+        from wattherd.verbs import project as projects
+
         loaded = self.project.load(self.selection)
         return [host.name for host in projects.hosts_of(loaded, self.selection, writes=writes)]
 
@@ -144,6 +155,10 @@ def command(
 
 
 def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object]) -> int:
+    from wattherd.console import Screen
+
+    # What a command loads it keeps: looking through all of it for garbage while it loads costs much and finds nothing.
+    gc.set_threshold(20_000, 50, 50)
     out = Screen(as_json=bool(shared.get("json")), verbose=bool(shared.get("verbose")))
     try:
         common = _common(context, out, shared)
@@ -188,6 +203,10 @@ def _forks(value: object) -> int:
 
 def extra_vars(given: Iterable[str]) -> dict[str, object]:
     """`key=value` (the value is YAML), a YAML mapping, or @file with one; later ones win."""
+    if not given:
+        return {}
+    import yaml
+
     found: dict[str, object] = {}
     for text in given:
         source = pathlib.Path(text[1:]).expanduser() if text.startswith("@") else None

@@ -1,16 +1,16 @@
-"""Commands that only look."""
+"""Commands that only look. Each imports its verb when it runs, so that none pays for the others."""
 
 from __future__ import annotations
 
-from wattherd.console import inventories, reports
 from wattherd.tasks.flags import LOOK, Common, command
-from wattherd.verbs import ask as asking
-from wattherd.verbs import generations, survey
 
 
 @command(LOOK)
 def ping(common: Common) -> int:
     """Log in to hosts and start the node program: who answers, as what, how fast."""
+    from wattherd.console import reports
+    from wattherd.verbs import survey
+
     names = common.listed(writes=False)
     if names is not None:
         return reports.host_list(common.screen, names)
@@ -20,6 +20,9 @@ def ping(common: Common) -> int:
 @command(LOOK)
 def facts(common: Common) -> int:
     """Show what hosts say of themselves."""
+    from wattherd.console import reports
+    from wattherd.verbs import survey
+
     return reports.told(common.screen, survey.survey(common.access(), common.selection, common.screen))
 
 
@@ -30,6 +33,9 @@ def facts(common: Common) -> int:
 )
 def ask(common: Common, prompt: str, *, server: str | None = None, max_tokens: int = 128, timeout: int = 120) -> int:
     """Get one real completion from every host, through the SSH connection."""
+    from wattherd.console import reports
+    from wattherd.verbs import ask as asking
+
     question = asking.Question(prompt=prompt, server=server, max_tokens=max_tokens, timeout_s=float(timeout))
     return reports.answered(common.screen, asking.ask(common.access(), common.selection, question, common.screen))
 
@@ -37,10 +43,15 @@ def ask(common: Common, prompt: str, *, server: str | None = None, max_tokens: i
 @command(LOOK)
 def history(common: Common) -> int:
     """List the generations that each node keeps."""
+    from wattherd.console import reports
+    from wattherd.verbs import generations
+
     return reports.histories(common.screen, generations.history(common.access(), common.selection, common.screen))
 
 
 @command(LOOK, help={"explain": "one variable: every candidate, the winner, and why"})
 def inventory_show(common: Common, *, explain: str | None = None) -> int:
     """Show hosts, groups and variables as Wattherd reads them."""
+    from wattherd.console import inventories
+
     return inventories.show(common.screen, common.project, common.selection, explain)

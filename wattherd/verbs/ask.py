@@ -47,6 +47,7 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
     try:
         order = {
             "verb": "ask",
+            "host": server.own_address,
             "port": server.port,
             "prompt": question.prompt,
             "max_tokens": question.max_tokens,

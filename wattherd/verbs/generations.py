@@ -9,7 +9,7 @@ from wattherd import fleet, inventory
 from wattherd.link import session
 from wattherd.records import dataclass
 from wattherd.verbs import access, deploy, project, watch
-from wattherd.wire import fields, manifest
+from wattherd.wire import fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,10 @@ def rollback(reach: access.Access, selection: project.Selection, options: Option
 
 
 def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> deploy.Report:
-    """An empty manifest: everything that Wattherd created is no longer wanted."""
+    """Everything that Wattherd created on the node goes, its own store and records at the end."""
 
     def work(opened: session.Session, name: str, on_event: session.OnEvent) -> object:
-        empty = manifest.encode(manifest.Manifest(host=name, resources=()))
-        return opened.call({"verb": "check" if check else "apply"}, empty, on_event)
+        return opened.call({"verb": "remove", "host": name, "check": check}, None, on_event)
 
     return _on_all(reach, selection, seen, "remove", work, check=check)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import inventory, role
-from wattherd.sources import resolve
 from wattherd.verbs import project
 
 OnBytes = Callable[[str, int, int], None]
@@ -54,6 +53,8 @@ def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[
             continue
         key = (setting.source, setting.sha256, setting.build_number, setting.commit)
         if key not in resolved:
+            from wattherd.sources import resolve
+
             found = resolve.archive(setting, here.cache, here.root, functools.partial(on_bytes, setting.source))
             files[found.sha256] = Staged(found.path, "source")
             resolved[key] = role.Archive(
@@ -74,6 +75,8 @@ def _model_names(hosts: Sequence[inventory.Host]) -> list[str]:
 
 
 def _model(here: project.Project, loaded: inventory.Inventory, name: str, files: dict[str, Staged], on_bytes: OnBytes) -> role.Model:
+    from wattherd.sources import resolve
+
     found = resolve.model(name, loaded.catalogue[name], here.cache, here.root, functools.partial(on_bytes, name))
     files[found.sha256] = Staged(found.path, f"model {name}")
     return role.Model(name=name, sha256=found.sha256, size_bytes=found.size_bytes, file_name=found.file_name, context=found.context)

@@ -333,7 +333,9 @@ def _doorman(ground: sshd.Ground, *, lets_in: bool) -> Iterator[None]:
 def test_a_host_that_knows_its_peers_by_other_means_needs_no_key(ground: sshd.Ground) -> None:
     """As machines of a private mesh network do it."""
     with _doorman(ground, lets_in=True):
-        ground.open("titan").close()
+        link = ground.open("titan")
+        assert link is not None
+        link.close()
 
 
 def test_a_login_that_is_never_answered_costs_no_more_than_the_limit(ground: sshd.Ground) -> None:
