@@ -39,21 +39,23 @@ def measured(asked: argparse.Namespace, folder: Path) -> tuple[Runs, dict[str, s
         if asked.nodes_from
         else herd.own(asked.nodes, folder, say)
     )
+    if asked.peers:
+        from benchmarks.noop import peers
     with nodes as found:
         say("bringing the nodes to the common state (not timed)")
         ours = contenders.wattherd(found, folder)
         try:
             fielded = [ours, contenders.bare(found, folder)]
             if asked.peers:
-                from benchmarks.noop import peers
-
-                fielded += peers.contenders(found, folder, say)
+                fielded += peers.made_ready(found, folder, say)
             for one in fielded[:2]:
                 one.run(found)  # once for nothing: the node program and the remembered digests are there from now on
             return _in_turns(fielded, found, asked.repeat), _versions(fielded)
         finally:
             if asked.nodes_from:
                 contenders.remove(ours, found)
+                if asked.peers:
+                    peers.leave(found)
 
 
 def _in_turns(fielded: Sequence[contenders.Contender], nodes: herd.Herd, repeat: int) -> Runs:

@@ -14,7 +14,8 @@ RESIDENT = "wattherd"
 def resources(host: Host, facts: Facts) -> Iterator[Resource]:
     del facts
     yield User(name=RESIDENT, comment="Wattherd residents", home="/var/lib/wattherd/resident")
-    for path in ("/etc/wattherd", "/opt/wattherd", "/opt/wattherd/releases", "/var/lib/wattherd", "/var/cache/wattherd"):
+    # /var/lib/wattherd and /var/cache/wattherd are the node program's own: they are there before the first resource is.
+    for path in ("/etc/wattherd", "/opt/wattherd", "/opt/wattherd/releases"):
         yield Directory(path=path)
     yield Directory(path="/var/lib/wattherd/resident", owner=RESIDENT, group=RESIDENT, mode="0750")
     yield from _listed(host)

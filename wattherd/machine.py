@@ -317,7 +317,7 @@ class Machine:
             try:
                 self._names[key] = look()
             except KeyError:
-                self._names[key] = str(number)
+                return str(number)  # not kept: this very run may make the user
         return self._names[key]
 
     def _may_chown(self) -> bool:

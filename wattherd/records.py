@@ -1,8 +1,8 @@
-"""Frozen dataclasses for what ships to a node, made without writing code.
+"""Dataclasses made without writing code: the same words, and to a type checker the same things, as the standard library's.
 
 The standard decorator composes and compiles half a dozen methods for every class at every start, and imports what it needs for that:
-half of what a session's imports cost on a node, where nothing lives longer than a second. Here one set of methods serves all classes.
-To a type checker these names are the standard ones. What is not here (order, InitVar, field options beyond repr) is not used.
+half of what a session's imports cost on a node, where nothing lives longer than a second, and a seventh of a command's here. One set of
+methods serves all classes instead. What is not here (order, InitVar, `dataclasses.fields` of such a class) is not used.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ class _Missing:
 class _Field:
     """One field of a record: the attributes that `dataclasses.Field` has, as far as somebody reads them."""
 
-    __slots__ = ("default", "default_factory", "name", "repr", "type")
+    __slots__ = ("compare", "default", "default_factory", "name", "repr", "type")
 
-    def __init__(self, default: Any, default_factory: Any, repr: bool) -> None:  # noqa: A002 - dataclasses' own word
+    def __init__(self, default: Any, default_factory: Any, repr: bool, compare: bool) -> None:  # noqa: A002 - dataclasses' own word
         self.name = ""
         self.type = ""
         self.default = default
         self.default_factory = default_factory
         self.repr = repr
+        self.compare = compare
 
 
 class _Methods:  # noqa: PLW1641 - only a frozen record has a hash
@@ -88,7 +89,7 @@ _FROZEN = ("__hash__", "__setattr__", "__delattr__")
 
 
 def _values(record: Any) -> Tuple[Any, ...]:
-    return tuple([getattr(record, one.name) for one in record.__fields__])
+    return tuple([getattr(record, one.name) for one in record.__fields__ if one.compare])
 
 
 def _dataclass(kind: Any = None, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> object:
@@ -115,7 +116,7 @@ def _made(kind: Any, *, frozen: bool) -> object:
 def _declared(kind: Any, name: str, wanted: str) -> _Field:
     """The field; afterwards the class attribute of its name is its default, or is not there."""
     given = vars(kind).get(name, _MISSING)
-    one = given if isinstance(given, _Field) else _Field(given, _MISSING, repr=True)
+    one = given if isinstance(given, _Field) else _Field(given, _MISSING, repr=True, compare=True)
     one.name, one.type = name, wanted
     if one.default is not _MISSING:
         setattr(kind, name, one.default)
@@ -124,8 +125,14 @@ def _declared(kind: Any, name: str, wanted: str) -> _Field:
     return one
 
 
-def _field(*, default: Any = _MISSING, default_factory: Any = _MISSING, repr: bool = True) -> _Field:  # noqa: A002 - dataclasses' own word
-    return _Field(default, default_factory, repr)
+def _field(
+    *,
+    default: Any = _MISSING,
+    default_factory: Any = _MISSING,
+    repr: bool = True,  # noqa: A002 - dataclasses' own word
+    compare: bool = True,
+) -> _Field:
+    return _Field(default, default_factory, repr, compare)
 
 
 def _fields(record: Any) -> Tuple[_Field, ...]:

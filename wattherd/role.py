@@ -10,10 +10,9 @@ import hashlib
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wattherd import errors, templates
-from wattherd.inventory import settings
 from wattherd.resources.artifact import Artifact
 from wattherd.resources.base import Resource
 from wattherd.resources.build import Build
@@ -47,7 +46,12 @@ __all__ = [
 ]
 
 Problem = errors.Problem
-Server = settings.Serve
+if TYPE_CHECKING:
+    from wattherd.inventory import settings
+
+    Server = settings.Serve
+else:
+    Server = object  # for annotations alone: its module brings pydantic, which is loaded when a host's settings are worked out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

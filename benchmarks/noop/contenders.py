@@ -23,7 +23,7 @@ from wattherd.errors import Problem
 from wattherd.verbs import starting
 
 HERE = Path(__file__).resolve().parent
-_CHECKOUT = HERE.parent.parent
+CHECKOUT = HERE.parent.parent
 _TRUST = "/var/tmp/bare-digests.json"  # noqa: S108 - on a lab node, written by root
 _MAKE_BLOB = f"""
 test -s {state.BLOB} || python3 -c '
@@ -68,7 +68,7 @@ def wattherd(herd: herds.Herd, folder: Path) -> Contender:
     _yaml(root / "inventory/group_vars/all.yaml", {"roles": ["base", "app", "blob"], **state.variables(), **blob})
     env = {
         **os.environ,
-        "PYTHONPATH": str(_CHECKOUT),
+        "PYTHONPATH": str(CHECKOUT),
         "WATTHERD_INVENTORY": str(root / "inventory"),
         "WATTHERD_STATE": str(folder / "state"),
         "WATTHERD_PROJECT": "noop",
@@ -79,7 +79,7 @@ def wattherd(herd: herds.Herd, folder: Path) -> Contender:
     argv = (sys.executable, "-m", "invoke", "deploy", "--hosts", "all", "--json")
     first = measure.run((*argv, "--skip-tags", "blob"), cwd=root, env=env)
     if first.code:
-        raise Problem("resource-failed", "wattherd: the first deploy failed", hint=first.words[-1500:].strip())
+        raise Problem("resource-failed", "wattherd: the first deploy failed", hint=first.words[:1500].strip())
     herd.each(_MAKE_BLOB)
     made = Contender("wattherd", argv, root, env, _wattherd_objection)
     measure.run(argv, cwd=root, env=env)  # takes the blob over: from here on nothing is left to change
@@ -104,22 +104,28 @@ def _wattherd_objection(ran: measure.Ran) -> str:
 
 def bare(herd: herds.Herd, folder: Path) -> Contender:
     """Each node's text is finished beforehand: rendering is part of a tool's price, and the bare script has none."""
-    units = herd.each("cat " + " ".join(f"{state.UNIT_FOLDER}/{name}" for name in state.UNITS[:1]))
+    units = unit_text(herd)
     blob = hashlib.sha256(state.blob()).hexdigest()
     texts = folder / "bare"
     texts.mkdir()
     plan: dict[str, dict[str, str]] = {}
     for node in herd.nodes:
-        wanted = json.dumps(_wanted(node.name, units[node.name], blob))
+        wanted = json.dumps(_wanted(node.name, units, blob))
         path = texts / f"{node.name}.py"
-        path.write_text((HERE / "check.py").read_text() + f"\n\ncheck(json.loads({wanted!r}), {_TRUST!r})\n")
+        path.write_text((HERE / "check.py").read_text() + f"\n\ncheck({wanted!r}, {_TRUST!r})\n")
         plan[node.name] = {"address": node.address, "text": str(path)}
     (folder / "plan.json").write_text(json.dumps({"key": str(herd.key), "nodes": plan}))
     return Contender("bare", (sys.executable, str(HERE / "bare.py"), str(folder / "plan.json")), folder, dict(os.environ), _bare_objection)
 
 
+def unit_text(herd: herds.Herd) -> str:
+    """The unit files are as Wattherd writes them everywhere: with the digest of what they start from."""
+    (text,) = set(herd.each(f"cat {state.UNIT_FOLDER}/{state.UNITS[0]}").values())
+    return text
+
+
 def _wanted(name: str, unit_text: str, blob: str) -> dict[str, list[object]]:
-    """The common state for one node. The unit files are as Wattherd writes them: with the digest of what they start from."""
+    """The common state for one node."""
     template = jinja2.Environment(keep_trailing_newline=True, trim_blocks=True, autoescape=False).from_string(  # noqa: S701 - not HTML
         (HERE / "templates" / state.TEMPLATE).read_text()
     )

@@ -20,7 +20,8 @@ def make_package(folder: pathlib.Path, name: str, version: str, more: str = "") 
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "usr/share/herd").mkdir(parents=True)
     (tree / "usr/share/herd" / name).write_text(version)
-    control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: lab <lab@example.org>\nDescription: lab package {name}\n{more}"
+    control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: lab <lab@example.org>\n"
+    control += f"Description: lab package {name}\n{more}"
     (tree / "DEBIAN/control").write_text(control)
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(folder / f"{name}_{version}_all.deb")], check=True, capture_output=True

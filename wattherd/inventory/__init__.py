@@ -70,6 +70,7 @@ class Inventory:
         self._tree: tree.Tree = precedence.known
         self._evaluator = evaluator
         self._variables: dict[str, evaluation.Variables] = {}
+        self._connections: dict[str, connections.Connection] = {}
         self._hosts: dict[str, Host] = {}
 
     @property
@@ -103,6 +104,15 @@ class Inventory:
                 self._hosts[name] = self._build(name)
             return self._hosts[name]
 
+    def connection(self, name: str) -> connections.Connection:
+        """How a host is reached; what it should be is not worked out."""
+        self._require(name)
+        with self._evaluator.lock:
+            if name not in self._connections:
+                variables, given = self._of(name), self._precedence.values(name)
+                self._connections[name] = connections.build(name, variables, given, self._context.project_root)
+            return self._connections[name]
+
     def explain(self, host: str, variable: str) -> precedences.Explanation:
         """Every value that the variable could have for this host, the winner, and why it won."""
         self._require(host)
@@ -131,7 +141,7 @@ class Inventory:
 
         variables = self._of(name)
         given = self._precedence.values(name)
-        connection = connections.build(name, variables, given, self._context.project_root)
+        connection = self.connection(name)
         own = {key: variables[key] for key in OWN if key in given}
         needs_models = "models" in own or "serve" in own
         known = validation.Known(self._context.roles_known, self.catalogue if needs_models else (), self._tree.hosts)

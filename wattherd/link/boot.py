@@ -23,6 +23,7 @@ _TOO_OLD = 86
 _INTERPRETERS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "/usr/libexec/platform-python", "/usr/local/bin/python3")
 
 # Must parse on Python 3.6: the version test is the first statement. The cache belongs to whoever runs this and to nobody else.
+# It ends without the interpreter's own goodbye, which costs more than some sessions and finds nothing to do.
 STAGE = """\
 import os,sys
 if sys.version_info<(3,8):sys.exit(86)
@@ -56,7 +57,9 @@ else:
 sys.path.insert(0,p)
 from wattherd.node.__main__ import main
 say("ready")
-sys.exit(main(a))
+r=main(a)
+o.flush()
+os._exit(r)
 """
 
 # Runs as root, with the stage as $1: the first interpreter that is new enough does the work; else the marker says what was found.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from wattherd.inventory import connection
@@ -23,6 +24,10 @@ class Doors:
         self.library = hostkeys.Library(known_hosts)
         self.files = keys.KeyFiles()
         self._resolver = resolve.Resolver()
+
+    def foresee(self, ways: Iterable[tuple[connection.Connection, str]]) -> None:
+        """These hosts will be opened soon: what can be found out beside the caller's other work is begun. Contacts none of them."""
+        self._resolver.foresee((wanted, name) for wanted, name in ways if not wanted.local)
 
     def route(self, wanted: connection.Connection, name: str) -> route.Route:
         return self._resolver.resolve(wanted, name)

@@ -6,19 +6,22 @@ and every jump host is resolved in the same way. Opens no connection. StrictHost
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from wattherd import errors
-from wattherd.link import arguments, noise, route, tokens
+from wattherd.link import ahead, arguments, noise, route, tokens
 
 CONFIG_VARIABLE = "WATTHERD_SSH_CONFIG"
 _ANSWER_S = 20.0
 _HOPS_AT_MOST = 8
+_DEFAULTS = ("ssh", "-G", "-F", os.devnull, "--", "localhost")
 _ALGORITHMS = ("hostkeyalgorithms", "kexalgorithms", "ciphers")
 _Settings = Mapping[str, tuple[str, ...]]
 
@@ -52,16 +55,21 @@ class Resolver:
         self._environ = dict(os.environ if environ is None else environ)
         given = self._environ.get(CONFIG_VARIABLE, "")
         self._config = config or (Path(given).expanduser() if given else None)
-        self._answers: dict[tuple[str, ...], _Settings] = {}
+        self._answers: dict[ahead.Question, _Settings] = {}
+        self._locks: dict[ahead.Question, threading.Lock] = {}
+        self._ahead: ahead.Ahead | None = None
+
+    def foresee(self, connections: Iterable[tuple[Wanted, str]]) -> None:
+        """Begin to ask about hosts that will be resolved soon. Returns at once; what is wrong is told by `resolve`."""
+        questions: dict[ahead.Question, None] = {_DEFAULTS: None}
+        for connection, name in connections:
+            with contextlib.suppress(errors.Problem):
+                said, _, options = _options(connection, name)
+                questions[self._question(connection.host, said.config, options)] = None
+        self._ahead = ahead.Ahead([*questions], self._environ, _ANSWER_S)
 
     def resolve(self, connection: Wanted, name: str) -> route.Route:
-        said = arguments.read(connection.ssh_args, name)
-        key = _named_key(connection.private_key, name)
-        options = (
-            *_port_and_user(connection.port, connection.user),
-            *(("-o", f'IdentityFile="{_escaped(key)}"') if key else ()),
-            *said.words,
-        )
+        said, key, options = _options(connection, name)
         asker = _Asker(self, said, (*((key,) if key else ()), *said.identities), connection.timeout_s)
         settings = asker.ask(connection.host, options)
         target = asker.machine(settings, connection.host, name)
@@ -70,23 +78,29 @@ class Resolver:
 
     def settings(self, host: str, config: str, options: Iterable[str]) -> _Settings:
         """What ssh would use for this host."""
+        return self._ask(self._question(host, config, options))
+
+    def _question(self, host: str, config: str, options: Iterable[str]) -> ahead.Question:
         if not host or not host.isprintable():
             raise _problem(f"{host!r} is not a host name", "look at ansible_host in the inventory, and at ProxyJump in ~/.ssh/config")
         chosen = config or (str(self._config) if self._config else "")
-        return self._ask(("ssh", "-G", *(("-F", chosen) if chosen else ()), *options, "--", host))
+        return ("ssh", "-G", *(("-F", chosen) if chosen else ()), *options, "--", host)
 
     def defaults(self) -> _Settings:
         """What ssh uses where no file and no option says anything."""
-        return self._ask(("ssh", "-G", "-F", os.devnull, "--", "localhost"))
+        return self._ask(_DEFAULTS)
 
     def tokens(self, settings: _Settings, asked: str) -> tokens.Tokens:
         hostname, port, user, alias = (_one(settings, key) for key in ("hostname", "port", "user", "hostkeyalias"))
         return tokens.for_machine(asked=asked, hostname=hostname, port=port, user=user, alias=alias, environ=self._environ)
 
-    def _ask(self, argv: tuple[str, ...]) -> _Settings:
-        if argv not in self._answers:
-            self._answers[argv] = _settings(_answer(argv, self._environ))
-        return self._answers[argv]
+    def _ask(self, argv: ahead.Question) -> _Settings:
+        """Many threads may want one answer (the defaults, a jump host): one asks, the others wait for it."""
+        with self._locks.setdefault(argv, threading.Lock()):
+            if argv not in self._answers:
+                known = self._ahead.answer(argv) if self._ahead else None
+                self._answers[argv] = _settings(_answer(argv, self._environ) if known is None else known)
+            return self._answers[argv]
 
 
 class _Asker:
@@ -146,6 +160,14 @@ class _Asker:
             ciphers=explicit[2],
             connect_timeout_s=self._timeout_s or _seconds(_one(settings, "connecttimeout")),
         )
+
+
+def _options(connection: Wanted, name: str) -> tuple[arguments.Said, Path | None, tuple[str, ...]]:
+    """What the inventory says to ssh about a host."""
+    said = arguments.read(connection.ssh_args, name)
+    key = _named_key(connection.private_key, name)
+    named = ("-o", f'IdentityFile="{_escaped(key)}"') if key else ()
+    return said, key, (*_port_and_user(connection.port, connection.user), *named, *said.words)
 
 
 def _answer(argv: tuple[str, ...], environ: Mapping[str, str]) -> str:

@@ -37,7 +37,7 @@ def complete(machine: machines.Machine, order: fields.Document) -> Mapping[str, 
 
 
 def _post(host: str, port: int, body: Mapping[str, Any], timeout_s: float) -> fields.Document:
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s, source_address=(host, 0))
     try:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()

@@ -252,10 +252,12 @@ def _from_os(error: OSError) -> errors.Problem:
     )
 
 
-def needs(machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None) -> Dict[str, int]:
-    """Digests and sizes that the store lacks for this manifest."""
-    found: Dict[str, int] = {}
+def needs(machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None) -> Dict[str, Dict[str, int]]:
+    """What the store lacks for this manifest: resource id -> digest -> size in bytes."""
+    found: Dict[str, Dict[str, int]] = {}
     for entry in wanted.resources:
         if only is None or entry.id in only:
-            found.update(resources.decode(entry).needs(machine))
+            missing = dict(resources.decode(entry).needs(machine))
+            if missing:
+                found[entry.id] = missing
     return found

@@ -96,7 +96,7 @@ class Session:
 
     def needs(self, order: fields.Document) -> Mapping[str, Any]:
         missing = converge.needs(self.machine, self.current()[0], _only(order))
-        store.check_room(self.machine, missing)
+        store.check_room(self.machine, {digest: size for wanted in missing.values() for digest, size in wanted.items()})
         return {"missing": missing}
 
     def builds(self, _order: fields.Document) -> Mapping[str, Any]:

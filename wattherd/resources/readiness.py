@@ -40,7 +40,8 @@ def ask(url: str) -> Tuple[int, str]:
 def _status(host: str, port: int, path: str) -> int:
     import socket
 
-    with socket.create_connection((host, port), timeout=_LIMIT_S) as link:
+    # Bound to the address it asks: only one of this machine's own can be asked, whatever a manifest says. Nothing leaves the node.
+    with socket.create_connection((host, port), timeout=_LIMIT_S, source_address=(host, 0)) as link:
         link.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode("ascii"))
         answer = b""
         while len(answer) < _STATUS_BYTES:

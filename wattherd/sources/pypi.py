@@ -7,8 +7,8 @@ has no network. Nothing of a package is ever run.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattherd import errors
@@ -16,7 +16,7 @@ from wattherd.sources import cache as caches
 from wattherd.sources import spec
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     path: Path
     sha256: str
@@ -71,7 +71,7 @@ def _download(release: spec.Release, suffix: str, folder: Path, on_bytes: caches
         with caches.on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
         target = folder / offer.file_name
-        transfer.download(session, dataclasses.replace(offer, sha256=wanted), target, on_bytes)
+        transfer.download(session, replace(offer, sha256=wanted), target, on_bytes)
     return Fetched(path=target, sha256=wanted, size_bytes=target.stat().st_size)
 
 

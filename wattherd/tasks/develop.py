@@ -26,6 +26,7 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
         "wattherd/store.py",
         "wattherd/errors.py",
         "wattherd/units.py",
+        "wattherd/records.py",
     ),
     ("pytest", "-m", "not lab", "-q"),
 )

@@ -155,10 +155,10 @@ def command(
 
 
 def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object]) -> int:
+    # What a command loads it keeps: looking through all of it for garbage, while it loads and at the very end, finds nothing.
+    gc.set_threshold(20_000, 50, 50)
     from wattherd.console import Screen
 
-    # What a command loads it keeps: looking through all of it for garbage while it loads costs much and finds nothing.
-    gc.set_threshold(20_000, 50, 50)
     out = Screen(as_json=bool(shared.get("json")), verbose=bool(shared.get("verbose")))
     try:
         common = _common(context, out, shared)
@@ -172,6 +172,8 @@ def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object
     except KeyboardInterrupt:
         out.say("stopped by you; what runs on the nodes goes on there (a build) or converges in the next run", "yellow")
         return 130
+    finally:
+        gc.freeze()
 
 
 def _common(context: Any, out: Screen, shared: dict[str, Any]) -> Common:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from wattherd import fleet, inventory
+from wattherd import errors, fleet, inventory
 from wattherd.link import boot, connect, session
 from wattherd.verbs import project, watch
 
@@ -21,6 +23,11 @@ class Access:
     @functools.cached_property
     def doors(self) -> connect.Doors:
         return connect.Doors(self.project.known_hosts)
+
+    def foresee(self, loaded: inventory.Inventory, names: Sequence[str]) -> None:
+        """Find out beside the caller how these hosts are reached. Tells nothing: `open` does."""
+        with contextlib.suppress(errors.Problem):
+            self.doors.foresee([(loaded.connection(name), name) for name in names])
 
     def open(self, host: inventory.Host) -> session.Session:
         """Raises a Problem of the link's room."""
@@ -43,7 +50,13 @@ class Sessions:
     live: dict[str, session.Session] = field(default_factory=dict)
     lost: dict[str, fleet.Done[session.Session]] = field(default_factory=dict)
 
-    def open_all(self, hosts: tuple[inventory.Host, ...], seen: watch.Watch) -> None:
+    def open_all(
+        self,
+        hosts: tuple[inventory.Host, ...],
+        seen: watch.Watch,
+        then: Callable[[inventory.Host, session.Session], None] = lambda *_: None,
+    ) -> None:
+        """`then` is done in a host's own thread as soon as it is open, while others still connect."""
         by_name = {host.name: host for host in hosts}
         seen.phase("connect", list(by_name))
 
@@ -51,7 +64,16 @@ class Sessions:
             if done.problem is not None:
                 seen.done(name, fleet.Count().outcome(done.problem))
 
-        opened = fleet.each(list(by_name), lambda name: self.access.open(by_name[name]), forks=self.access.forks, on_done=tell)
+        def enter(name: str) -> session.Session:
+            opened = self.access.open(by_name[name])
+            try:
+                then(by_name[name], opened)
+            except BaseException:
+                opened.close()
+                raise
+            return opened
+
+        opened = fleet.each(list(by_name), enter, forks=self.access.forks, on_done=tell)
         for name, done in opened.items():
             if done.value is None:
                 self.lost[name] = done

@@ -80,15 +80,16 @@ def deploy(reach: access.Access, selection: project.Selection, options: Options,
     loaded = reach.project.load(selection)
     for words in loaded.warnings:
         seen.warn(words)
-    hosts = project.hosts_of(loaded, selection, writes=True)
+    hosts = project.hosts_of(loaded, selection, writes=True, early=functools.partial(reach.foresee, loaded))
     fleet.batches([host.name for host in hosts], options.serial)
     project.check_tags([*options.tags, *options.skip_tags], sorted({name for host in hosts for name in host.settings.roles}))
     sources = prepare.sources(reach.project, loaded, hosts, lambda what, done, total: seen.moved("", what, done, total))
     sessions = access.Sessions(reach)
-    sessions.open_all(hosts, seen)
     run = Deploy(reach, options, seen, sessions)
+    planned: dict[str, fleet.Done[manifest.Manifest]] = {}
+    sessions.open_all(hosts, seen, lambda host, opened: planned.update({host.name: _planned(run, host, opened.facts, sources)}))
     try:
-        _plan(run, hosts, sources)
+        _plan(run, hosts, planned)
         if not options.check:
             _stage(run, sources)
         _activate(run)
@@ -97,20 +98,27 @@ def deploy(reach: access.Access, selection: project.Selection, options: Options,
     return Report({host.name: _outcome(run, host.name) for host in hosts}, round(time.monotonic() - begun_s, 3), options.check)
 
 
-def _plan(run: Deploy, hosts: Sequence[inventory.Host], sources: prepare.Sources) -> None:
+def _planned(run: Deploy, host: inventory.Host, told: facts.Facts, sources: prepare.Sources) -> fleet.Done[manifest.Manifest]:
+    try:
+        return fleet.Done(value=plan.manifest_for(sources.role_host(host), told, run.reach.project.roles))
+    except errors.Problem as problem:
+        return fleet.Done(problem=problem)
+
+
+def _plan(run: Deploy, hosts: Sequence[inventory.Host], planned: Mapping[str, fleet.Done[manifest.Manifest]]) -> None:
+    """Every host's manifest into the run, in the inventory's order: the first ones are the first batch."""
     for host in hosts:
         if host.name not in run.sessions.live:
             continue
         run.counts[host.name] = fleet.Count()
         if host.settings.llama_cpp is not None and host.settings.llama_cpp.builder:
             run.builders.append(host.settings.llama_cpp.builder)
-        try:
-            wanted = plan.manifest_for(sources.role_host(host), run.sessions.live[host.name].facts, run.reach.project.roles)
-        except errors.Problem as problem:
-            run.drop(host.name, problem)
+        done = planned[host.name]
+        if done.value is None:
+            run.drop(host.name, done.problem or errors.Problem("internal", f"{host.name} was not planned"))
             continue
-        run.manifests[host.name] = wanted
-        run.only[host.name] = plan.tagged(wanted, run.options.tags, run.options.skip_tags)
+        run.manifests[host.name] = done.value
+        run.only[host.name] = plan.tagged(done.value, run.options.tags, run.options.skip_tags)
 
 
 def _stage(run: Deploy, sources: prepare.Sources) -> None:
@@ -194,11 +202,15 @@ def _send_missing(
     chosen = only if only is not None else run.only[name]
     order: dict[str, object] = {"verb": "needs"} | ({} if chosen is None else {"only": chosen})
     answer = run.call(name, order, manifest.encode(run.manifests[name]) if send_manifest else None)
-    for digest in fields.document(answer.get("missing"), "missing"):
+    missing = fields.document(answer.get("missing"), "missing")
+    for digest in dict.fromkeys(digest for wanted in missing.values() for digest in fields.document(wanted, "missing")):
         if digest not in files:
             raise errors.Problem("artifact-missing", f"the node asks for {digest[:12]}…, which this controller does not have")
         staged = files[digest]
         run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
+    for resource_id in missing:
+        # A damaged blob is mended by its arrival alone, and that is a change too, as the check before has said.
+        run.counts[name].see({"event": "changed", "id": resource_id})
 
 
 def _activate(run: Deploy) -> None:

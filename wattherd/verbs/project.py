@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import errors, inventory, plan, role
@@ -66,8 +66,13 @@ class Project:
         )
 
 
-def hosts_of(loaded: inventory.Inventory, selection: Selection, *, writes: bool) -> tuple[inventory.Host, ...]:
-    """The hosts that were asked for. A verb that writes wants --hosts spelled out; one that reads takes all."""
+def hosts_of(
+    loaded: inventory.Inventory, selection: Selection, *, writes: bool, early: Callable[[Sequence[str]], None] = lambda _: None
+) -> tuple[inventory.Host, ...]:
+    """The hosts that were asked for. A verb that writes wants --hosts spelled out; one that reads takes all.
+
+    `early` hears their names before what they should be is worked out, which takes a while.
+    """
     if selection.hosts is None and writes:
         names = sorted(name for name in loaded.groups if name not in ("all", "ungrouped"))
         raise errors.Problem(
@@ -78,7 +83,9 @@ def hosts_of(loaded: inventory.Inventory, selection: Selection, *, writes: bool)
     if writes:
         for problem in loaded.lint(selection.hosts or "all", selection.limit):
             raise problem
-    return loaded.select(selection.hosts or "all", selection.limit)
+    chosen = loaded.selection(selection.hosts or "all", selection.limit).hosts
+    early(chosen)
+    return tuple(loaded.host(name) for name in chosen)
 
 
 def check_tags(tags: Sequence[str], known: Sequence[str]) -> None:

@@ -53,11 +53,12 @@ def test_one_that_never_answers_costs_its_limit_and_no_more(monkeypatch: pytest.
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/health", "http://localhost:1", "http://[::1]:8080/"])
 def test_addresses_of_this_machine(url: str) -> None:
     readiness.check_url("unit:x", url)
-    assert readiness.ask("http://10.0.0.1:80/")[0] == 0
+    assert readiness.ask("http://192.0.2.1:80/")[0] == 0, "an address that is not this machine's own is never asked"
 
 
 @pytest.mark.parametrize(
-    "url", ["https://127.0.0.1:1/", "http://10.0.0.1:80/", "http://127.0.0.1/", "http://127.0.0.1:80/\r\nX: y", "http://evil@127.0.0.1:80/"]
+    "url",
+    ["https://127.0.0.1:1/", "http://example.org:80/", "http://127.0.0.1/", "http://127.0.0.1:80/\r\nX: y", "http://evil@127.0.0.1:80/"],
 )
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(errors.Problem) as caught:

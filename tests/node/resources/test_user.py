@@ -145,3 +145,11 @@ def test_wrong_fields_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(errors.Problem) as caught:
         user.User(**wrong)  # type: ignore[arg-type]
     assert caught.value.code == "manifest-invalid"
+
+
+def test_a_name_that_was_unknown_is_asked_again(machine: machines.Machine) -> None:
+    """A folder whose user is gone is looked at before this very run makes that user again."""
+    known: dict[str, str] = {}
+    assert machine._cached("g", 996, lambda: known["app"]) == "996"
+    known["app"] = "app"
+    assert machine._cached("g", 996, lambda: known["app"]) == "app"
