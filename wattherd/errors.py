@@ -6,7 +6,7 @@ This module knows nothing of hosts, files or networks; whoever raises a Problem 
 Codes by room:
 
   usage        unknown-host unknown-key unknown-model unknown-role unknown-tag bad-pattern bad-flag hosts-required
-               nothing-selected not-confirmed
+               nothing-selected not-confirmed tool-missing
   inventory    inventory-missing inventory-syntax inventory-invalid inventory-conflict bad-variable template-missing template-variable
                template-syntax role-invalid
   sources      source-unknown source-missing source-unreachable source-changed source-not-archive digest-mismatch gguf-html

@@ -110,12 +110,16 @@ def each(
 ) -> dict[str, Done[T]]:
     """Run `work` for every name, at most `forks` at once, started in order. A dead, slow or broken one never stops the others."""
     results: dict[str, Done[T]] = {}
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(forks, len(names) or 1)), thread_name_prefix="host") as pool:
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(forks, len(names) or 1)), thread_name_prefix="host")
+    try:
         waiting = {pool.submit(_guard, work, name): name for name in names}
         for finished in concurrent.futures.as_completed(waiting):
             name = waiting[finished]
             results[name] = finished.result()
             on_done(name, results[name])
+    finally:
+        # After Ctrl-C nobody waits for hosts that may take an hour: whoever called ends their links, and so their work here.
+        pool.shutdown(wait=len(results) == len(names), cancel_futures=True)
     return {name: results[name] for name in names}
 
 

@@ -141,8 +141,12 @@ def test_a_node_without_python(here: cli.Project, plain: tuple[str, str]) -> Non
     assert seen.host(bare)["python"] is None
 
 
-def test_sudo_that_wants_a_password(here: cli.Project, plain: tuple[str, str], tmp_path: pathlib.Path) -> None:
+def test_sudo_that_wants_a_password(here: cli.Project, plain: tuple[str, str], model: pathlib.Path) -> None:
+    """Also for the bulk copy of a model, which is a session of its own."""
     name = plain[0]
+    here.write("inventory/models.yaml", f"models:\n  m: {{source: 'file:{model}'}}\n")
+    here.group("roles: [base, models]\nmodels: [m]\n")
+    nodes.run(name, ["sh", "-c", "rm -f /var/lib/wattherd/store/*"])
     here.write("inventory/host_vars/" + name + ".yaml", "ansible_user: carol\n")
     said = here.invoke("ping", "--hosts", name, "--json")
     assert said.code == 2, said.words
@@ -154,7 +158,7 @@ def test_sudo_that_wants_a_password(here: cli.Project, plain: tuple[str, str], t
     assert wrong.code == 2, wrong.words
     assert "sudo-password-wrong" in wrong.words
     assert "herd-lab" not in good.words, "a password is never printed"
-    assert tmp_path.exists()
+    assert nodes.run(name, ["readlink", "/var/lib/wattherd/models/m.gguf"]).stdout.strip()
 
 
 def _with_password(here: cli.Project, password: str, *words: str) -> cli.Said:

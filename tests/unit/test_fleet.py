@@ -45,6 +45,17 @@ def test_a_slow_host_does_not_hide_the_others() -> None:
     assert seen == ["fast", "slow"]
 
 
+def test_whoever_is_interrupted_does_not_wait_for_the_slow() -> None:
+    let_go = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.each(["slow", "fast"], lambda name: name == "fast" or let_go.wait(60), forks=2, on_done=interrupt)
+    let_go.set()
+
+
 @pytest.mark.parametrize(
     ("serial", "sizes"),
     [("100%", [10]), ("1,25%,100%", [1, 2, 7]), ("3", [3, 3, 3, 1]), ("1", [1] * 10), ("4,1", [4, 1, 1, 1, 1, 1, 1]), ("5%", [1] * 10)],

@@ -25,6 +25,7 @@ from wattherd.sources import spec, web
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,200}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _KINDS = {".tar.gz": "an sdist (.tar.gz)", ".whl": "a wheel"}
+_CONFIGURED = re.compile(r"^(global|download|install)\.index-url='(.*)'$", re.MULTILINE)
 _NO_INDEX = "PIP_INDEX_URL (or pip's configuration) names the index; it usually ends in /simple"
 
 
@@ -67,12 +68,14 @@ def find(session: requests.Session, endpoint: str, release: spec.Release, suffix
 def _configured() -> str:
     if importlib.util.find_spec("pip") is None:
         return ""
-    argv = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    # `list`, since `get` of older pips does not know every file that counts.
+    argv = [sys.executable, "-m", "pip", "config", "list"]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    found = dict(_CONFIGURED.findall(done.stdout))
+    return next((found[section] for section in ("global", "download", "install") if section in found), "")
 
 
 def _packages(session: requests.Session, endpoint: str, release: spec.Release) -> list[pypi_simple.DistributionPackage]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 from typing import Any
 
+from wattherd import errors
 from wattherd.tasks.flags import Common, command
 
 _CHECKS: tuple[tuple[str, ...], ...] = (
@@ -35,13 +37,10 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
 def _run(common: Common, argv: tuple[str, ...]) -> int:
     """Run a tool of this very environment, from the checkout's folder, with its own words on the terminal."""
     common.screen.say(f"$ {' '.join(argv)}", "dim")
-    module = {"lint-imports": "importlinter.cli"}.get(argv[0], argv[0])
-    call = (
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", *argv[1:]]
-        if argv[0] == "lint-imports"
-        else [sys.executable, "-m", module, *argv[1:]]
-    )
-    return subprocess.run(call, cwd=common.root, check=False).returncode
+    tool = pathlib.Path(sys.executable).parent / argv[0]
+    if not tool.exists():
+        raise errors.Problem("tool-missing", f"{argv[0]} is not in this environment", hint="pip install -c requirements.lock -e '.[dev]'")
+    return subprocess.run([str(tool), *argv[1:]], cwd=common.root, check=False).returncode
 
 
 @command(("verbose",))
@@ -61,7 +60,7 @@ def whole(common: Common, *, k: str = "") -> int:
 @command(("verbose",))
 def golden(common: Common) -> int:
     """Rewrite tests/golden/*/manifest.json from host.yaml and facts.json. Read the difference, then commit it."""
-    return _run(common, ("tests.goldens",))
+    return subprocess.run([sys.executable, "-m", "tests.goldens"], cwd=common.root, check=False).returncode
 
 
 TASKS: tuple[Any, ...] = (check, whole, golden)

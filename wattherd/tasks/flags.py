@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
@@ -171,7 +172,9 @@ def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object
         return 1
     except KeyboardInterrupt:
         out.say("stopped by you; what runs on the nodes goes on there (a build) or converges in the next run", "yellow")
-        return 130
+        sys.stdout.flush()
+        # Threads that still wait for a host would keep the process for as long as that host takes.
+        os._exit(130)
     finally:
         gc.freeze()
 

@@ -124,9 +124,18 @@ def _plan(run: Deploy, hosts: Sequence[inventory.Host], planned: Mapping[str, fl
 def _stage(run: Deploy, sources: prepare.Sources) -> None:
     """Everything bulky arrives before anything is activated: builds first, then releases and models."""
     shop = releases.Shop(run.reach.project.cache / "releases")
-    for fingerprint, hosts in releases.wanted_builds(run.manifests, run.only).items():
-        _release(run, shop, fingerprint, [name for name in hosts if name in run.names], sources)
+    wanted = {fingerprint: [name for name in hosts if name in run.names] for fingerprint, hosts in _wanted_builds(run).items()}
+    # Each kind of machine has its own builder, so all of them compile at the same time.
+    done = fleet.each(list(wanted), lambda one: _release(run, shop, one, wanted[one], sources), forks=max(1, len(wanted)))
+    for fingerprint, one in done.items():
+        for name in wanted[fingerprint] if one.problem is not None else ():
+            if name not in run.lost and one.problem is not None:
+                run.drop(name, one.problem)
     run.each(run.names, "stage", lambda name: _send_missing(run, name, sources.files, send_manifest=True))
+
+
+def _wanted_builds(run: Deploy) -> dict[str, list[str]]:
+    return releases.wanted_builds({name: run.manifests[name] for name in run.names}, run.only)
 
 
 def _release(run: Deploy, shop: releases.Shop, fingerprint: str, hosts: list[str], sources: prepare.Sources) -> None:
