@@ -38,7 +38,13 @@ def _listed(host: Host) -> Iterator[Resource]:
     yield from _sysctl(host)
     for unit in base.units:
         text = host.text(unit.template) if unit.template else (unit.text or "")
-        yield Unit(name=unit.name, text=text, enabled=unit.enabled, state=unit.state)
+        yield Unit(
+            name=unit.name,
+            text=text,
+            enabled=unit.enabled,
+            state=unit.state,
+            started_from=tuple(f"file:{path}" for path in unit.started_from),
+        )
 
 
 def _content(host: Host, text: str | None, template: str | None, source: str | None) -> tuple[str, str]:

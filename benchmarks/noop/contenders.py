@@ -45,10 +45,12 @@ class Contender:
     objection: Callable[[measure.Ran], str]
     versions: Mapping[str, str] = field(default_factory=dict)
     repeat: int | None = None
+    hang_up: Callable[[], None] = lambda: None
 
     def run(self, herd: herds.Herd) -> measure.Cost:
         """One converge that must change nothing."""
-        ran = measure.run(self.argv, cwd=self.cwd, env=self.env, leaders=[node.leader for node in herd.nodes])
+        leaders = [node.leader for node in herd.nodes]
+        ran = measure.run(self.argv, cwd=self.cwd, env=self.env, leaders=leaders, hang_up=self.hang_up)
         objection = self.objection(ran)
         if objection:
             raise Problem("resource-failed", f"{self.name}: {objection}", hint=ran.words[-1500:].strip())

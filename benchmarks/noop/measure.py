@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_GONE_S = 5.0
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True)
 class Cost:
-    """`cpu_s` is the child's with all that it waited for; `nodes_cpu_s` that of all nodes, None where it cannot be seen."""
+    """`cpu_s` is the child's with all that it waited for; `nodes_cpu_s` that of all nodes, None where nobody looked."""
 
     wall_s: float
     cpu_s: float
@@ -31,28 +35,37 @@ class Ran:
     words: str
 
 
-def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], leaders: Sequence[int] = (), timeout_s: float = 3600) -> Ran:
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    leaders: Sequence[int] = (),
+    hang_up: Callable[[], None] = lambda: None,
+    timeout_s: float = 3600,
+) -> Ran:
+    """`leaders` are the nodes' first processes. `hang_up` ends connections that the command leaves open, after the clock was read."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as words:
         before_s, begun_s = _nodes_cpu_s(leaders), time.monotonic()
         child = subprocess.Popen(argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=words)
-        code, used = _wait(child, timeout_s)
+        code, cpu_s = _wait(child, timeout_s)
         wall_s = time.monotonic() - begun_s
-        after_s = _nodes_cpu_s(leaders)
-        nodes_cpu_s = round(after_s - before_s, 3) if leaders else None
-        cost = Cost(round(wall_s, 3), round(used, 3), nodes_cpu_s)
-        texts = []
-        for stream in (out, words):
-            stream.seek(0)
-            texts.append(stream.read().decode(errors="replace"))
-        return Ran(cost, code, texts[0], texts[1])
+        hang_up()
+        _until_sessions_end(leaders)
+        nodes_cpu_s = round(_nodes_cpu_s(leaders) - before_s, 3) if leaders else None
+        cost = Cost(round(wall_s, 3), round(cpu_s, 3), nodes_cpu_s)
+        return Ran(cost, code, _text(out), _text(words))
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace")
 
 
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, float]:
-    """Exit code and CPU seconds. wait4 is the one call that gives both, and only for whoever reaps the child itself."""
+    """Exit code and CPU seconds. wait4 is the one call that gives both, and only to whoever reaps the child itself."""
     descriptor = os.pidfd_open(child.pid)
     try:
-        import select
-
         if not select.select([descriptor], [], [], timeout_s)[0]:
             child.kill()
         _, status, usage = os.wait4(child.pid, 0)
@@ -62,8 +75,22 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, float]
     return child.returncode, usage.ru_utime + usage.ru_stime
 
 
+def _until_sessions_end(leaders: Sequence[int]) -> None:
+    """The next one starts on quiet nodes, and a session's CPU is counted with its server's once that has reaped it."""
+    until_s = time.monotonic() + _GONE_S
+    while time.monotonic() < until_s and any(True for leader in leaders for _ in _sessions(leader)):
+        time.sleep(_LOOK_S)
+
+
+def _sessions(leader: int) -> Iterator[int]:
+    for pid in _children(leader):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "sshd":
+                yield from _children(pid)
+
+
 def _nodes_cpu_s(leaders: Sequence[int]) -> float:
-    """Pid 1 of each node and its services, with all children that these have reaped: a session counts once it is over."""
+    """The first process of each node and its services, with all children that these have reaped."""
     return sum(_own_cpu_s(pid) for leader in leaders for pid in (leader, *_children(leader)))
 
 

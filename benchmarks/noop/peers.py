@@ -70,7 +70,12 @@ def _ansible(found: herd.Herd, folder: Path, files: Path) -> contenders.Contende
     argv = (str(place / "bin/ansible-playbook"), "-i", str(folder / "ansible.ini"), playbook, "-e", f"@{folder / 'vars.json'}")
     env = {**_clean(), "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "LC_ALL": "C.UTF-8"}
     versions = {"ansible-core": _version(place, "ansible-core")}
-    return contenders.Contender("ansible", argv, folder, env, _ansible_objection, versions, repeat=1)
+
+    def hang_up() -> None:
+        for socket in (folder / "cm").glob("*"):
+            subprocess.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "node"], capture_output=True, check=False)
+
+    return contenders.Contender("ansible", argv, folder, env, _ansible_objection, versions, repeat=1, hang_up=hang_up)
 
 
 def _ansible_objection(ran: measure.Ran) -> str:

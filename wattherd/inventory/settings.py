@@ -135,11 +135,12 @@ class Link(BaseModel, extra="forbid", frozen=True, strict=True):
 
 
 class Unit(BaseModel, extra="forbid", frozen=True, strict=True):
-    """Without text and template: a unit that something else has installed."""
+    """Without text and template: a unit that something else has installed. A change in `started_from` starts its process anew."""
 
     name: Unit_name
     text: str | None = None
     template: Word | None = None
+    started_from: Many[Path] = ()
     enabled: bool = True
     state: Literal["started", "stopped"] = "started"
 
@@ -147,6 +148,8 @@ class Unit(BaseModel, extra="forbid", frozen=True, strict=True):
     def _one_origin(self) -> Unit:
         if self.text is not None and self.template is not None:
             raise wrong("given text or template, not both")
+        if self.started_from and self.text is None and self.template is None:
+            raise wrong("given text or template too, since started_from is written into the unit")
         return self
 
 

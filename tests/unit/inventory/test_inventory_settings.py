@@ -123,8 +123,16 @@ def _read(found: object, key: str) -> object:
     return found
 
 
+def test_a_unit_is_started_anew_from_files_only_where_its_text_is_ours() -> None:
+    unit = settings.Unit(name="u.service", text="[Service]\n", started_from=("/etc/u.conf",))
+    assert unit.started_from == ("/etc/u.conf",)
+    with pytest.raises(ValueError, match="given text or template too"):
+        settings.Unit(name="u.service", started_from=("/etc/u.conf",))
+
+
 def test_every_key_is_in_the_table() -> None:
-    left_out = {"base.files[0].template", "base.files[0].source"}  # of a file's three origins the table has text
+    # Of a file's three origins the table has text; started_from goes with a unit's text and has a test of its own.
+    left_out = {"base.files[0].template", "base.files[0].source", "base.units[0].started_from"}
     assert _keys(settings.Settings, "") - left_out == {key for key, *_ in _KEYS}
 
 
