@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from wattherd import errors, inventory, plan, role
 from wattherd.inventory import places
 
-#: Where a checkout or an installed Wattherd keeps the roles and templates that it ships.
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+#: Where the roles and templates that Wattherd ships lie: inside an installed package, beside it in a checkout.
+_SHIPPED = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,11 @@ class Project:
 
     @property
     def template_folders(self) -> tuple[pathlib.Path, ...]:
-        return tuple(folder for folder in (self.root / "templates", _PACKAGE.parent / "templates") if folder.is_dir())
+        return tuple(folder for folder in (self.root / "templates", _SHIPPED / "templates") if folder.is_dir())
 
     @functools.cached_property
     def roles(self) -> Mapping[str, role.Role]:
-        return {**plan.load_roles(_PACKAGE.parent / "roles"), **plan.load_roles(self.root / "roles")}
+        return {**plan.load_roles(_SHIPPED / "roles"), **plan.load_roles(self.root / "roles")}
 
     def inventory_path(self, asked: str | None) -> pathlib.Path:
         name = asked or os.environ.get("WATTHERD_INVENTORY") or "inventory"
