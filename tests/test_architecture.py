@@ -81,6 +81,8 @@ def test_every_error_code_is_in_the_list_and_every_listed_one_is_used() -> None:
         used |= set(re.findall(r"Problem\(\s*\"([a-z0-9-]+)\"", text)) | {word for word in listed if f'"{word}"' in text}
     assert used - listed == set(), "raised but not listed in errors.py"
     assert listed - used == set(), "listed in errors.py but nowhere raised"
+    described = set(re.findall(r"`([a-z0-9-]+)`", (ROOT / "docs" / "problems.md").read_text()))
+    assert listed - described == set(), "not described in docs/problems.md"
 
 
 def test_every_resource_type_is_documented() -> None:

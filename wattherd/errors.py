@@ -3,7 +3,7 @@
 A code is a contract: tests, JSON output and the docs name it. The message is for people and may change.
 This module knows nothing of hosts, files or networks; whoever raises a Problem supplies the context.
 
-Codes by room:
+Codes by room (docs/problems.md says what each means to an operator):
 
   usage        unknown-host unknown-key unknown-model unknown-role unknown-tag bad-pattern bad-flag hosts-required
                nothing-selected not-confirmed tool-missing
