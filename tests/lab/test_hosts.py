@@ -91,35 +91,33 @@ def test_a_changed_key_is_refused_and_trust_does_not_take_it(here: cli.Project, 
     assert known.read_text() == "\n".join(lines) + "\n", "nothing was recorded"
 
 
-def test_login_noise_is_dropped(here: cli.Project, plain: tuple[str, str]) -> None:
-    noisy = plain[0]
-    noise = "printf 'Welcome! \\033[33m\\nlast login: never\\nwattherd is cool\\n'; echo oops >&2\n"
-    home = nodes.root(noisy) / "home/ops/.bashrc"
+@contextlib.contextmanager
+def profile(name: str, text: str) -> Iterator[None]:
+    """`text` at the top of the login's .bashrc, for as long as the block lasts."""
+    home = nodes.root(name) / "home/ops/.bashrc"
     before = home.read_text() if home.exists() else None
-    home.write_text(noise + (before or ""))
+    home.write_text(text + (before or ""))
     try:
-        said = here.invoke("ping", "--hosts", noisy, "--json")
+        yield
     finally:
         if before is None:
             home.unlink()
         else:
             home.write_text(before)
+
+
+def test_login_noise_is_dropped(here: cli.Project, plain: tuple[str, str]) -> None:
+    noisy = plain[0]
+    with profile(noisy, "printf 'Welcome! \\033[33m\\nlast login: never\\nwattherd is cool\\n'; echo oops >&2\n"):
+        said = here.invoke("ping", "--hosts", noisy, "--json")
     assert said.code == 0, said.words
     assert said.host(noisy)["status"] == "ok"
 
 
 def test_a_profile_that_ends_the_session_is_named_with_its_words(here: cli.Project, plain: tuple[str, str]) -> None:
     noisy = plain[0]
-    home = nodes.root(noisy) / "home/ops/.bashrc"
-    before = home.read_text() if home.exists() else None
-    home.write_text("echo 'maintenance tonight'; exit 0\n")
-    try:
+    with profile(noisy, "echo 'maintenance tonight'; exit 0\n"):
         said = here.invoke("ping", "--hosts", noisy, "--json")
-    finally:
-        if before is None:
-            home.unlink()
-        else:
-            home.write_text(before)
     assert said.code == 2, said.words
     problem = said.host(noisy)["problem"]
     assert problem["code"] == "login-noise"

@@ -10,7 +10,7 @@ from wattherd.console import screen
 from wattherd.wire import fields
 
 if TYPE_CHECKING:
-    from wattherd.verbs import ask, deploy, generations, starting, survey
+    from wattherd.verbs import ask, generations, running, starting, survey
 
 
 def problem_document(problem: errors.Problem | None) -> dict[str, object] | None:
@@ -31,7 +31,7 @@ def outcome_document(outcome: fleet.Outcome) -> dict[str, object]:
     }
 
 
-def deployed(out: screen.Screen, report: deploy.Report) -> int:
+def deployed(out: screen.Screen, report: running.Report) -> int:
     if out.as_json:
         out.document({"hosts": {name: outcome_document(one) for name, one in report.hosts.items()}, "seconds": report.seconds})
     recap(out, report.hosts)

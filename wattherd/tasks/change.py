@@ -13,11 +13,12 @@ def deploy(common: Common, *, serial: str = "100%") -> int:
     """Bring hosts to what the inventory says: packages, build, models, servers."""
     from wattherd.console import reports
     from wattherd.verbs import deploy as deploying
+    from wattherd.verbs import running
 
     names = common.listed(writes=True)
     if names is not None:
         return reports.host_list(common.screen, names)
-    options = deploying.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags, serial=serial)
+    options = running.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags, serial=serial)
     return reports.deployed(common.screen, deploying.deploy(common.access(), common.selection, options, common.screen))
 
 

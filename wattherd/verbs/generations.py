@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from wattherd import fleet, inventory
 from wattherd.link import session
 from wattherd.records import dataclass
-from wattherd.verbs import access, deploy, project, watch
+from wattherd.verbs import access, project, running, watch
 from wattherd.wire import fields
 
 
@@ -43,14 +43,14 @@ def _history(reach: access.Access, host: inventory.Host) -> list[Generation]:
         opened.close()
 
 
-def rollback(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> deploy.Report:
+def rollback(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> running.Report:
     order: dict[str, object] = {"verb": "rollback", "check": options.check, "diff": options.diff}
     if options.to is not None:
         order["to"] = options.to
     return _on_all(reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check)
 
 
-def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> deploy.Report:
+def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> running.Report:
     """Everything that Wattherd created on the node goes, its own store and records at the end."""
 
     def work(opened: session.Session, name: str, on_event: session.OnEvent) -> object:
@@ -67,7 +67,7 @@ def _on_all(
     work: Callable[[session.Session, str, session.OnEvent], object],
     *,
     check: bool,
-) -> deploy.Report:
+) -> running.Report:
     begun_s = time.monotonic()
     hosts = {host.name: host for host in project.hosts_of(reach.project.load(selection), selection, writes=True)}
     counts = {name: fleet.Count() for name in hosts}
@@ -88,4 +88,4 @@ def _on_all(
         seen.done(name, counts[name].outcome(done.problem))
 
     done = fleet.each(list(hosts), one, forks=reach.forks, on_done=tell)
-    return deploy.Report({name: counts[name].outcome(done[name].problem) for name in hosts}, round(time.monotonic() - begun_s, 3), check)
+    return running.Report({name: counts[name].outcome(done[name].problem) for name in hosts}, round(time.monotonic() - begun_s, 3), check)

@@ -103,6 +103,8 @@ def plain(value: object) -> Any:
                 continue
             shown[item.name] = plain(held)
         return shown
+    if hasattr(type(value), "__dataclass_fields__"):
+        raise TypeError(f"{type(value).__name__} travels as a document, so it must be a record (wattherd.records)")
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
@@ -103,6 +104,15 @@ def test_a_problem_from_a_node_cannot_steer_the_terminal() -> None:
     told = errors.Problem.from_dict({"code": "x\x1b[2J", "message": "red \x1b[31m\x07", "context": {"resource": "file:/a\x1b", "n": 3}})
     assert "\x1b" not in told.code + told.message + str(told.context["resource"])
     assert told.context["n"] == 3
+
+
+def test_what_travels_must_be_a_record() -> None:
+    @dataclasses.dataclass
+    class Ordinary:
+        number: int = 3
+
+    with pytest.raises(TypeError, match="Ordinary"):
+        fields.plain([Ordinary()])
 
 
 def test_an_end_carries_its_problem() -> None:

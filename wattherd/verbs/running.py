@@ -1,0 +1,69 @@
+"""One deploy while it runs: what its steps share. Knows the barriers' rule (who fails leaves, the others go on), not the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wattherd import errors, fleet
+from wattherd.verbs import access, watch
+from wattherd.wire import fields, manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`tags` and `skip_tags` limit a run to parts of the manifest; such a run removes nothing. `serial` as Ansible's."""
+
+    check: bool = False
+    diff: bool = False
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    serial: str = "100%"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `invoke deploy` gives back; `hosts` in inventory order."""
+
+    hosts: Mapping[str, fleet.Outcome]
+    seconds: float
+    check: bool = False
+
+
+@dataclass
+class Run:
+    """One run: what the steps share. Lives for one call of `deploy`."""
+
+    reach: access.Access
+    options: Options
+    seen: watch.Watch
+    sessions: access.Sessions
+    manifests: dict[str, manifest.Manifest] = field(default_factory=dict)
+    only: dict[str, list[str] | None] = field(default_factory=dict)
+    counts: dict[str, fleet.Count] = field(default_factory=dict)
+    lost: dict[str, errors.Problem] = field(default_factory=dict)
+    builders: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts that are still with us, in order."""
+        return [name for name in self.manifests if name not in self.lost]
+
+    def call(self, name: str, order: Mapping[str, object], body: bytes | None = None) -> fields.Document:
+        def on_event(message: Mapping[str, object]) -> None:
+            self.counts[name].see(message)
+            self.seen.event(name, message)
+
+        return self.sessions.live[name].call(order, body, on_event)
+
+    def drop(self, name: str, problem: errors.Problem) -> None:
+        """This host is out of the run; the others go on."""
+        self.lost[name] = problem
+        self.seen.done(name, self.counts[name].outcome(problem))
+
+    def each(self, names: Sequence[str], work: str, step: Callable[[str], None]) -> None:
+        """Run one step on hosts; who fails is dropped."""
+        self.seen.phase(work, names)
+        for name, done in fleet.each(names, step, forks=self.reach.forks).items():
+            if done.problem is not None:
+                self.drop(name, done.problem)
