@@ -35,7 +35,9 @@ class Screen:
         self.verbose = verbose
         stream = sys.stderr if as_json else sys.stdout
         # What goes to a file or a pipe is not folded at a width that nobody sees.
-        self.out = rich.console.Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else _FILE_COLUMNS)
+        self.out = rich.console.Console(
+            file=stream, highlight=False, emoji=False, soft_wrap=True, width=None if stream.isatty() else _FILE_COLUMNS
+        )
         self._live: lives.Live | None = None
         self._rows: dict[str, str] = {}
         self._lock = threading.RLock()

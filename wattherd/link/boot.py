@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ _MARK = "wattherd"
 #: What a login may print before our marker; more is a shell that will never come to the point.
 _NOISE_LIMIT_BYTES = 256 * 1024
 _TOO_OLD = 86
+#: All hosts want the program at the same moment: one thread packs it, the others wait for that.
+_PACKING = threading.Lock()
 #: In order of preference; the last two are where EL8 and hand-made installations keep one.
 _INTERPRETERS = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "/usr/libexec/platform-python", "/usr/local/bin/python3")
 
@@ -143,7 +146,8 @@ def start(run: Callable[[str], transport.Channel], login: Login, arguments: Sequ
 
     Raises a Problem of the link's room: login-noise, python-missing, python-old, sudo-…, program-rejected, host-silent, stream-cut.
     """
-    program = archive.program()
+    with _PACKING:
+        program = archive.program()
     nonce = secrets.token_hex(8)
     channel = run(command(program, nonce, login, arguments))
     try:
