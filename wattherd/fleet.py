@@ -67,6 +67,13 @@ class Count:
     resources: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problem: errors.Problem | None = None
+    passed_over: int = 0
+
+    def ended(self, answer: Mapping[str, object]) -> None:
+        """A verb's end: what the node counts as skipped beyond its events was passed over after a failure."""
+        skipped = answer.get("skipped")
+        if isinstance(skipped, int):
+            self.passed_over = max(0, skipped - len(self.of("skipped")))
 
     def see(self, message: Mapping[str, object]) -> None:
         kind = _KINDS.get(str(message.get("event")))
@@ -83,7 +90,7 @@ class Count:
     def of(self, kind: str) -> list[str]:
         return [name for name, seen in self.resources.items() if seen == kind]
 
-    def outcome(self, problem: errors.Problem | None = None, *, passed_over: int = 0) -> Outcome:
+    def outcome(self, problem: errors.Problem | None = None) -> Outcome:
         """`problem` is what ended the host's run from outside (link, barrier); a resource's own failure is already here."""
         first = self.problem or problem
         outside = problem is not None and self.problem is None and problem.code not in UNREACHABLE
@@ -92,7 +99,7 @@ class Count:
             ok=len(self.of("ok")),
             changed=len(self.of("changed")),
             failed=len(self.of("failed")) + int(outside),
-            skipped=len(self.of("skipped")) + passed_over,
+            skipped=len(self.of("skipped")) + self.passed_over,
             changes=tuple(self.of("changed")),
             notes=tuple(self.notes),
             problem=first,

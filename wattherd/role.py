@@ -95,8 +95,8 @@ class Host:
     def source(self, path: str) -> bytes:
         """A file of the project that the inventory names, read on the controller."""
         for folder in self.folders:
-            found = folder.parent / path
-            if found.is_file():
+            found = (folder.parent / path).resolve()
+            if found.is_relative_to(folder.parent.resolve()) and found.is_file():
                 return found.read_bytes()
         raise Problem(
             "source-missing",

@@ -243,6 +243,7 @@ def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: path
     on(name, "mkdir -p /etc/wattherd.mine")
     serving(here, model)
     assert here.invoke("deploy", "--hosts", "all").code == 0
+    on(name, "rm /var/lib/wattherd/owned.json")
     check = here.invoke("remove", "--hosts", "all", "--check", "--json")
     assert on(name, "readlink /var/lib/wattherd/models/m.gguf") != "", "a check removes nothing"
     said = here.invoke("remove", "--hosts", "all", "--yes", "--json")
@@ -254,6 +255,32 @@ def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: path
     unasked = here.invoke("remove", "--hosts", "all")
     assert unasked.code == 1, "without a terminal and without --yes nothing is removed"
     assert "--yes" in unasked.words
+
+
+def test_remove_takes_nothing_that_is_not_ours(here: cli.Project, name: str, model: pathlib.Path) -> None:
+    on(name, "mkdir -p /opt/wattherd/releases/handmade && echo mine > /opt/wattherd/mine")
+    serving(here, model)
+    assert here.invoke("deploy", "--hosts", "all").code == 0
+    on(name, "echo mine > /var/lib/wattherd/models/own.gguf; echo mine > /var/lib/wattherd/store/notes")
+    said = here.invoke("remove", "--hosts", "all", "--yes")
+    assert said.code == 0, said.words
+    kept = "/opt/wattherd/mine /opt/wattherd/releases/handmade /var/lib/wattherd/models/own.gguf /var/lib/wattherd/store/notes"
+    assert on(name, f"ls -d {kept}").split() == kept.split()
+    assert "that Wattherd did not make" in said.words
+    assert on(name, "ls /var/lib/wattherd/store").split() == ["notes"], "our blobs are gone"
+    on(name, "rm -r /opt/wattherd /var/lib/wattherd")
+
+
+def test_a_unit_that_covered_a_packaged_one_uncovers_it(here: cli.Project, name: str) -> None:
+    here.group(f'roles: [base]\nbase:\n  units: [{{name: fstrim.service, text: "{UNIT}"}}]\n')
+    assert here.invoke("deploy", "--hosts", "all").code == 0
+    assert "sleep infinity" in on(name, "systemctl cat fstrim.service")
+    here.group("roles: [base]\n")
+    said = here.invoke("deploy", "--hosts", "all", "--json")
+    assert said.code == 0, said.words
+    assert said.host(name)["changes"] == ["unit:fstrim.service"]
+    assert "sleep infinity" not in on(name, "systemctl cat fstrim.service")
+    assert here.invoke("deploy", "--hosts", "all", "--json").host(name)["changed"] == 0
 
 
 def test_the_canary_protects_the_rest(plain: tuple[str, str], tmp_path: pathlib.Path) -> None:

@@ -113,12 +113,15 @@ def test_drift_is_shown_and_mended(deployed: cli.Project) -> None:
 
 
 def test_a_damaged_model_is_fetched_again(deployed: cli.Project) -> None:
+    pid = nodes.run("orin", ["systemctl", "show", "-p", "MainPID", "llama@smol.service"]).stdout
     path = nodes.run("orin", ["readlink", "-f", "/var/lib/wattherd/models/smollm2.gguf"]).stdout.strip()
     assert nodes.run("orin", ["sh", "-c", f"printf broken | dd of={path} bs=1 seek=5000 conv=notrunc"]).returncode == 0
     first = deployed.invoke("deploy", "--hosts", "orin", "--json")
     said = deployed.invoke("deploy", "--hosts", "orin", "--json") if first.code else first
     assert said.code == 0, first.words + said.words
     assert "artifact:/var/lib/wattherd/models/smollm2.gguf" in [*first.host("orin")["changes"], *said.host("orin")["changes"]]
+    assert nodes.run("orin", ["systemctl", "show", "-p", "MainPID", "llama@smol.service"]).stdout != pid, "it would serve the damaged bytes"
+    assert "sent anew" in first.words + said.words
     assert deployed.invoke("ask", "--hosts", "orin", "Hi").code == 0
 
 

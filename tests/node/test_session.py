@@ -135,6 +135,18 @@ def test_a_failure_stops_there_and_is_that_resources_own(root: pathlib.Path) -> 
     assert [one["id"] for one in failed] == ["directory:/srv/app"] or failed[0]["problem"]["code"] == "file-conflict"
     assert said[-1]["changed"] == 0, "found before anything was touched"
     assert "generation" not in said[-1]
+    assert said[-1]["skipped"] == 2
+    assert any(one["event"] == "note" and "2 resources not looked at" in one["words"] for one in said)
+
+
+def test_records_that_were_lost_are_made_anew_and_nothing_foreign_is_taken(root: pathlib.Path) -> None:
+    run(root, "apply", three())
+    for damage in ("", "{"):
+        (root / "var/lib/wattherd/owned.json").write_text(damage)
+        assert run(root, "check", three())[-1]["ok"] == 3
+    said = run(root, "apply", wanted())
+    assert said[-1]["changed"] == 0
+    assert (root / "srv/app/conf").exists(), "who made it is not known any more, so it stays"
 
 
 def test_a_run_that_never_ended_is_told_and_converges(root: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
-from wattherd import errors, resources
+from wattherd import errors, resources, units
 from wattherd import machine as machines
 from wattherd.node import generations
 from wattherd.records import dataclass, field
@@ -53,6 +53,7 @@ class Run:
         self.owned = generations.Owned.load(machine)
         self.touched = False
         self.gone: Set[str] = set()
+        self.early: List[manifest.Entry] = []
         entries = [entry for entry in job.wanted.resources if job.only is None or entry.id in job.only]
         self.items: List[Tuple[manifest.Entry, base.Resource]] = [(entry, resources.decode(entry)) for entry in entries]
         self.states = self._observe([resource for _, resource in self.items])
@@ -61,9 +62,9 @@ class Run:
         leaving = self._leaving()
         if not self._preflight(leaving):
             return self.tally
-        early = [entry for entry in leaving if entry.type in _FIRST_TO_GO]
+        self.early = [entry for entry in leaving if entry.type in _FIRST_TO_GO]
         late = [entry for entry in leaving if entry.type not in _FIRST_TO_GO]
-        if self._remove_all(early) and self._fix_all() and self._remove_all(late) and not self.job.check:
+        if self._fix_all() and self._remove_all(late) and not self.job.check:
             self._settle()
         self.machine.keep_digests()
         return self.tally
@@ -105,30 +106,39 @@ class Run:
         for resource, found in problems:
             self._fail(resource.id, found)
         if problems:
-            self.tally.counts["skipped"] += len(self.items) - len(problems)
+            self._pass_over(len(self.items) - len(problems))
         return not problems
+
+    def _pass_over(self, count: int) -> None:
+        """What a failure leaves undone is said and counted, not left to be guessed."""
+        self.tally.counts["skipped"] += count
+        if count:
+            self.emit(event.note(f"{units.plural(count, 'resource')} not looked at after that failure"))
 
     # -- fixing
 
     def _fix_all(self) -> bool:
         for index, (entry, resource) in enumerate(self.items):
-            if not self._guarded(resource.id, lambda e=entry, r=resource: self._one(e, r)):  # type: ignore[misc]
-                self.tally.counts["skipped"] += len(self.items) - index - 1
+            # A server that goes gives up its port as late as possible: right before the first one that may want it.
+            if getattr(resource, "ports", ()) and not self._remove_early():
                 return False
-        return True
+            if not self._guarded(resource.id, lambda e=entry, r=resource: self._one(e, r)):  # type: ignore[misc]
+                self._pass_over(len(self.items) - index - 1)
+                return False
+        return self._remove_early()
 
     def _one(self, entry: manifest.Entry, resource: base.Resource) -> None:
         state = self._state(resource)
         difference = base.delta(resource.wanted(), state)
         if not difference:
-            self.owned.manage(entry, absent=False)
+            self.owned.manage(entry, absent=self._is_ours(entry, resource))
             self.tally.add("ok")
             self.emit(event.ok(resource.id))
             return
         action = "create" if state is None else "fix"
         shown = self._diff(resource)
         if not self.job.check:
-            self._fix(entry, resource, difference, absent=state is None)
+            self._fix(entry, resource, difference, absent=resource.is_new(self.machine, state) or self._is_ours(entry, resource))
         self.tally.add("changed")
         self.emit(event.changed(resource.id, action, difference, check=self.job.check, diff=shown))
 
@@ -144,6 +154,9 @@ class Run:
             raise errors.Problem(
                 "resource-failed", f"{key} is still {was!r} after it was set to {wanted!r}", hint="something else on this node sets it back"
             )
+
+    def _is_ours(self, entry: manifest.Entry, resource: base.Resource) -> bool:
+        return self.owned.created(entry.id) or resource.ours(self.machine)
 
     def _diff(self, resource: base.Resource) -> str:
         if not self.job.diff:
@@ -194,9 +207,13 @@ class Run:
     def _remove_all(self, leaving: Sequence[manifest.Entry]) -> bool:
         return all(self._guarded(entry.id, lambda e=entry: self._remove(e)) for entry in leaving)  # type: ignore[misc]
 
+    def _remove_early(self) -> bool:
+        leaving, self.early = self.early, []
+        return self._remove_all(leaving)
+
     def _remove(self, entry: manifest.Entry) -> None:
         resource = resources.decode(entry)
-        if not self.owned.created(entry.id):
+        if not self._is_ours(entry, resource):
             self._forget(entry.id)
             self._skip(entry.id, "no longer wanted; it was there before Wattherd, so it stays")
             return
@@ -208,7 +225,7 @@ class Run:
             self.emit(event.start(entry.id))
             self._touch(entry.id)
             resource.remove(self.machine, self._teller(entry.id))
-            kept = "it is still there after its removal" if resource.actual(self.machine) is not None else ""
+            kept = "" if resource.gone(self.machine) else "it is still there after its removal"
         if kept:
             self._keep(entry.id, kept)
             return

@@ -1,34 +1,92 @@
-"""`invoke remove` on the node: what Wattherd created goes, by an empty manifest; then its own store, releases and records.
+"""`invoke remove` on the node: what Wattherd created goes, by an empty manifest; then its own releases, blobs and records.
 
-Caches (program, compiler cache) stay: they may be deleted at any time and harm nobody. Models and releases do not.
+Only what is Wattherd's by its name and mark is deleted, and a folder only when nothing is left in it. Caches (program, compiler
+cache) stay: they may be deleted at any time and harm nobody.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Iterator, List
+
 from wattherd import machine as machines
-from wattherd import store
-from wattherd.node import converge
+from wattherd import store, units
+from wattherd.node import converge, generations
+from wattherd.resources import tree
 from wattherd.wire import event, manifest
 
-#: Wattherd's own folders, which no role has to list and nobody else writes to.
-PLACES = (store.HOME, "/opt/wattherd", "/var/cache/wattherd/build")
+RELEASES = "/opt/wattherd/releases"
+#: Folders of the node program's own, the deepest first.
+FOLDERS = (
+    store.BLOBS,
+    store.BUILDS,
+    generations.FOLDER,
+    f"{store.HOME}/pending",
+    store.HOME,
+    RELEASES,
+    "/opt/wattherd",
+)
+_BLOB = re.compile(r"[0-9a-f]{64}(\.partial|\.lock)?\Z")
+_RECORD = re.compile(r"[0-9a-z.-]+\.json\Z")
 
 
 def leave(machine: machines.Machine, host: str, emit: converge.Emit, *, check: bool) -> converge.Tally:
-    """Converge to nothing; when that went through, take the places away too. A failure keeps them: they say what is left."""
+    """Converge to nothing, then take what is our own. After a failure, or where something of ours had to stay, the store stays too."""
     empty = manifest.Manifest(host=host, resources=())
-    tally = converge.Run(machine, converge.Job(empty, manifest.encode(empty), check=check), emit).converge()
+    run = converge.Run(machine, converge.Job(empty, manifest.encode(empty), check=check), emit)
+    tally = run.converge()
     if tally.counts["failed"]:
         return tally
     tally.generation = None
-    for place in PLACES:
-        if machine.is_dir(place):
-            _take(machine, place, emit, check=check)
-            tally.add("changed")
+    mine = list(_own(machine))
+    for path in mine:
+        if not check:
+            _delete(machine, path)
+    left = _rest(machine, set(mine), check=check)
+    if mine:
+        tally.add("changed")
+        emit(event.changed(f"directory:{store.HOME}", "remove", {}, check=check))
+    for folder, count in left:
+        tally.add("skipped")
+        emit(event.skipped(f"directory:{folder}", f"kept: {units.plural(count, 'thing')} in it that Wattherd did not make"))
     return tally
 
 
-def _take(machine: machines.Machine, place: str, emit: converge.Emit, *, check: bool) -> None:
-    if not check:
-        machine.remove_tree(place)
-    emit(event.changed(f"directory:{place}", "remove", {}, check=check))
+def _own(machine: machines.Machine) -> Iterator[str]:
+    """Releases with our mark, blobs under a digest's name, and records of ours."""
+    for name in machine.names(RELEASES):
+        if tree.is_marked(machine, f"{RELEASES}/{name}"):
+            yield f"{RELEASES}/{name}"
+    for name in machine.names(store.BLOBS):
+        if _BLOB.match(name):
+            yield f"{store.BLOBS}/{name}"
+    for folder in (store.BUILDS, generations.FOLDER):
+        for name in machine.names(folder):
+            if _RECORD.match(name):
+                yield f"{folder}/{name}"
+    for path in (generations.OWNED, generations.JOURNAL):
+        if machine.exists(path):
+            yield path
+
+
+def _delete(machine: machines.Machine, path: str) -> None:
+    if machine.is_dir(path):
+        machine.remove_tree(path)
+    else:
+        machine.unlink(path)
+
+
+def _rest(machine: machines.Machine, mine: set[str], *, check: bool) -> List[tuple[str, int]]:
+    """Take the folders that are empty now (or would be); give those that are not, with how many foreign things are in them."""
+    left: List[tuple[str, int]] = []
+    for folder in FOLDERS:
+        if not machine.is_dir(folder):
+            continue
+        foreign = [name for name in machine.names(folder) if f"{folder}/{name}" not in mine]
+        if foreign:
+            left.append((folder, len(foreign)))
+        else:
+            mine.add(folder)
+            if not check:
+                machine.rmdir(folder)
+    return left

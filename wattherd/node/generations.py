@@ -47,7 +47,12 @@ def read(machine: machines.Machine, number: int) -> Record:
     if body is None:
         have = ", ".join(str(one) for one in numbers(machine)) or "none"
         raise errors.Problem("generation-missing", f"this node has no generation {number} (it has: {have})")
-    return fields.build(Record, fields.document(json.loads(body), "generation"))
+    try:
+        return fields.build(Record, fields.document(json.loads(body), "generation"))
+    except ValueError as error:
+        raise errors.Problem(
+            "generation-missing", f"the record of generation {number} is damaged: {error}", hint="go back to another one"
+        ) from error
 
 
 def latest(machine: machines.Machine) -> Optional[Record]:
@@ -88,14 +93,14 @@ class Owned:
 
     @classmethod
     def load(cls, machine: machines.Machine) -> Owned:
-        body = machine.read(OWNED) or b"{}"
-        try:
-            rows = fields.document(json.loads(body), "owned")
-        except ValueError as error:
-            raise errors.Problem(
-                "internal", f"{OWNED} cannot be read: {error}", hint="move it away; nothing will be removed then"
-            ) from error
-        return cls(machine, {key: dict(fields.document(row, key)) for key, row in rows.items()}, body)
+        """A record that is lost or damaged is made anew from the last generation: then only what bears our mark counts as created."""
+        body = machine.read(OWNED)
+        with contextlib.suppress(ValueError, errors.Problem):
+            rows = fields.document(json.loads(body or b""), "owned")
+            return cls(machine, {key: dict(fields.document(row, key)) for key, row in rows.items()}, body or b"")
+        newest = latest(machine)
+        entries = fields.objects(newest.manifest, "resources") if newest is not None else ()
+        return cls(machine, {fields.text(entry, "id"): {"created": False, "entry": dict(entry)} for entry in entries})
 
     def created(self, entry_id: str) -> bool:
         return self.rows.get(entry_id, {}).get("created") is True

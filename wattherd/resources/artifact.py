@@ -164,6 +164,11 @@ class Artifact(base.Resource):
 
     # -- removal
 
+    def ours(self, machine: machines.Machine) -> bool:
+        if self.kind == "file":
+            return (self._held(machine) or "").startswith(store.BLOBS + "/")
+        return tree.is_marked(machine, self.path)
+
     def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:
         """Why `remove` would leave this artifact where it is, in words; empty when it would go."""
         if self.kind == "file":

@@ -47,6 +47,18 @@ class Resource(abc.ABC):
     def remove(self, machine: machines.Machine, tell: Tell) -> None:
         """Undo what `fix` created. Never called for what was there before Wattherd."""
 
+    def is_new(self, machine: machines.Machine, state: Optional[State]) -> bool:  # noqa: ARG002 - the surface of those that look
+        """Before the first fix: would this be Wattherd's own making, to be removed one day?"""
+        return state is None
+
+    def ours(self, machine: machines.Machine) -> bool:  # noqa: ARG002 - the surface of those that bear a mark
+        """What is there bears Wattherd's own mark, so it is Wattherd's even where the records of it were lost."""
+        return False
+
+    def gone(self, machine: machines.Machine) -> bool:
+        """After `remove`: nothing of ours is left of it."""
+        return self.actual(machine) is None
+
     def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:  # noqa: ARG002 - the surface of those that keep something
         """Why `remove` would leave it where it is, in words; empty when it would go. `gone` are paths removed before it. Reads only."""
         return ""

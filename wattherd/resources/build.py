@@ -205,6 +205,9 @@ class Build(base.Resource):
         if machine.exists(f"{self.folder}/program"):
             machine.remove_tree(f"{self.folder}/program")
 
+    def ours(self, machine: machines.Machine) -> bool:
+        return store.recorded(machine, self.fingerprint) is not None
+
     def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
         """Why `remove` would leave the release in the store; empty when there is none."""
         return "the release stays in the store for a rollback" if store.recorded(machine, self.fingerprint) else ""

@@ -73,6 +73,9 @@ class Symlink(base.Resource):
         with machines.no_space(self.path):
             machine.symlink(self.path, self.target)
 
+    def ours(self, machine: machines.Machine) -> bool:
+        return (machine.readlink(self.path) or "").startswith("/opt/wattherd/releases/")
+
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         found = machine.lstat(self.path)
         if found is not None and not stat.S_ISLNK(found.st_mode):

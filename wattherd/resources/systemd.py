@@ -14,6 +14,7 @@ from wattherd.records import dataclass
 
 UNITS = "/etc/systemd/system"
 INPUTS = "WATTHERD_INPUTS"
+_GONE = r"/var/lib/wattherd/store/[0-9a-f]{64} \(deleted\)"
 #: Load states in which systemd refuses the unit's file.
 REJECTED = ("bad-setting", "error")
 _PROPERTIES = (
@@ -115,7 +116,12 @@ def started_with(machine: machines.Machine, pid: int) -> Optional[str]:
     mark = f"{INPUTS}=".encode()
     for pair in (machine.read(f"/proc/{pid}/environ") or b"").split(b"\0") if pid else ():
         if pair.startswith(mark):
-            return pair[len(mark) :].decode("ascii", "replace")
+            # A model that was mended has another inode: a process that still maps the damaged one was started from something else.
+            return (
+                "a file that is gone"
+                if re.search(_GONE, machine.text(f"/proc/{pid}/maps"))
+                else pair[len(mark) :].decode("ascii", "replace")
+            )
     return None
 
 

@@ -19,6 +19,8 @@ from wattherd.resources import activation, base, listeners, place, readiness, sy
 
 #: One file for each unit whose file was written and whose follow-up is not finished: its content is what stood there before.
 PENDING = "/var/lib/wattherd/pending"
+#: Where packages put theirs, which a file of ours of the same name only covers.
+_PACKAGED = ("/usr/lib/systemd/system", "/lib/systemd/system")
 _NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.(?:service|socket|timer|path|mount|automount|swap|slice|target)\Z")
 #: File states that enable and disable cannot change: such a unit is as enabled as anyone asks.
 _FIXED = frozenset(("static", "generated", "transient", "indirect", "alias"))
@@ -115,7 +117,24 @@ class Unit(base.Resource):
         if self.ready_url:
             activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
 
+    def is_new(self, machine: machines.Machine, state: Optional[base.State]) -> bool:
+        """A unit that a package brought is not new, but our file over it is."""
+        return not machine.exists(self._path) if self.text else state is None
+
+    def ours(self, machine: machines.Machine) -> bool:
+        return bool(self.text) and f"{systemd.INPUTS}=" in machine.text(self._path)
+
+    def gone(self, machine: machines.Machine) -> bool:
+        return not machine.exists(self._path) if self.text else self.actual(machine) is None
+
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
+        if self.text and any(machine.exists(f"{folder}/{self.name}") for folder in _PACKAGED):
+            tell(f"{self.name} is as its package brought it again")
+            machine.unlink(self._path)
+            machine.unlink(self._marker)
+            machine.must(["systemctl", "daemon-reload"])
+            machine.run(["systemctl", "try-restart", self.name])
+            return
         seen = systemd.look_one(machine, self.name)
         if not seen.ended:
             activation.stop(machine, self.name, tell)

@@ -54,7 +54,7 @@ _DEFAULTS: dict[str, object] = {
     "skip_tags": None,
     "list_hosts": False,
     "extra_vars": None,
-    "forks": 32,
+    "forks": "32",
     "ask_become_pass": False,
     "verbose": False,
     "json": False,
@@ -99,6 +99,10 @@ class Common:
 
         from wattherd.verbs import access as accesses
 
+        if self.ask_become_pass and not sys.stdin.isatty():
+            raise errors.Problem(
+                "not-confirmed", "a password can only be asked on a terminal", hint="run it on one, or let sudo ask none (NOPASSWD)"
+            )
         password = getpass.getpass("sudo password for all hosts: ") if self.ask_become_pass else None
         return accesses.Access(project=self.project, password=password, forks=self.forks)
 
@@ -201,8 +205,8 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def _forks(value: object) -> int:
-    if isinstance(value, int) and 1 <= value <= 1000:
-        return value
+    if str(value).isdigit() and 1 <= int(str(value)) <= 1000:
+        return int(str(value))
     raise errors.Problem("bad-flag", f"--forks {value} is not a number from 1 to 1000")
 
 

@@ -53,7 +53,7 @@ def rollback(reach: access.Access, selection: project.Selection, options: Option
 def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> running.Report:
     """Everything that Wattherd created on the node goes, its own store and records at the end."""
 
-    def work(opened: session.Session, name: str, on_event: session.OnEvent) -> object:
+    def work(opened: session.Session, name: str, on_event: session.OnEvent) -> fields.Document:
         return opened.call({"verb": "remove", "host": name, "check": check}, None, on_event)
 
     return _on_all(reach, selection, seen, "remove", work, check=check)
@@ -64,7 +64,7 @@ def _on_all(
     selection: project.Selection,
     seen: watch.Watch,
     words: str,
-    work: Callable[[session.Session, str, session.OnEvent], object],
+    work: Callable[[session.Session, str, session.OnEvent], fields.Document],
     *,
     check: bool,
 ) -> running.Report:
@@ -80,7 +80,8 @@ def _on_all(
 
         opened = reach.open(hosts[name])
         try:
-            work(opened, name, on_event)
+            answer = work(opened, name, on_event)
+            counts[name].ended(answer)
         finally:
             opened.close()
 

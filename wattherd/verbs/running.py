@@ -43,6 +43,7 @@ class Run:
     counts: dict[str, fleet.Count] = field(default_factory=dict)
     lost: dict[str, errors.Problem] = field(default_factory=dict)
     builders: list[str] = field(default_factory=list)
+    mended: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -51,10 +52,17 @@ class Run:
 
     def call(self, name: str, order: Mapping[str, object], body: bytes | None = None) -> fields.Document:
         def on_event(message: Mapping[str, object]) -> None:
+            # A damaged blob is mended by its arrival alone, and that is a change too, as the check before has said.
+            resource_id = str(message.get("id"))
+            arrived = resource_id in self.mended.get(name, ()) and resource_id not in self.counts[name].resources
+            if arrived and message.get("event") == "ok":
+                message = {"event": "changed", "id": resource_id, "action": "fix", "delta": {"content": ["damaged", "sent anew"]}}
             self.counts[name].see(message)
             self.seen.event(name, message)
 
-        return self.sessions.live[name].call(order, body, on_event)
+        answer = self.sessions.live[name].call(order, body, on_event)
+        self.counts[name].ended(answer)
+        return answer
 
     def drop(self, name: str, problem: errors.Problem) -> None:
         """This host is out of the run; the others go on."""

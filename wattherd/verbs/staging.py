@@ -109,6 +109,4 @@ def _send_missing(
             raise errors.Problem("artifact-missing", f"the node asks for {digest[:12]}…, which this controller does not have")
         staged = files[digest]
         run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
-    for resource_id in missing:
-        # A damaged blob is mended by its arrival alone, and that is a change too, as the check before has said.
-        run.counts[name].see({"event": "changed", "id": resource_id})
+    run.mended.setdefault(name, set()).update(missing)

@@ -50,6 +50,6 @@ def _fetch(reach: access.Access, host: inventory.Host, *, replace: bool) -> Sequ
         raise errors.Problem(
             "host-key-changed",
             f"{changed[0].hop} shows {changed[0].fingerprint} and is known by another key ({', '.join(changed[0].where)})",
-            hint="find out why first: a new machine, or somebody in between. When it is right: invoke trust --replace",
+            hint=f"find out why first: a new machine, or somebody in between. When it is right: invoke trust --hosts {host.name} --replace",
         )
     return found
