@@ -243,7 +243,6 @@ def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: path
     on(name, "mkdir -p /etc/wattherd.mine")
     serving(here, model)
     assert here.invoke("deploy", "--hosts", "all").code == 0
-    on(name, "rm /var/lib/wattherd/owned.json")
     check = here.invoke("remove", "--hosts", "all", "--check", "--json")
     assert on(name, "readlink /var/lib/wattherd/models/m.gguf") != "", "a check removes nothing"
     said = here.invoke("remove", "--hosts", "all", "--yes", "--json")
@@ -255,6 +254,20 @@ def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: path
     unasked = here.invoke("remove", "--hosts", "all")
     assert unasked.code == 1, "without a terminal and without --yes nothing is removed"
     assert "--yes" in unasked.words
+
+
+def test_with_its_records_lost_remove_takes_what_bears_our_mark_and_leaves_the_rest(
+    here: cli.Project, name: str, model: pathlib.Path
+) -> None:
+    serving(here, model)
+    assert here.invoke("deploy", "--hosts", "all").code == 0
+    on(name, "rm /var/lib/wattherd/owned.json")
+    said = here.invoke("remove", "--hosts", "all", "--yes", "--json")
+    assert said.code == 0, said.words
+    assert "artifact:/var/lib/wattherd/models/m.gguf" in said.host(name)["changes"]
+    assert on(name, "ls /var/lib/wattherd/models /var/lib/wattherd/store 2>/dev/null; true").split() in ([], ["/var/lib/wattherd/models:"])
+    assert "wattherd" in on(name, "getent passwd wattherd"), "a user bears no mark: it may have been there before"
+    on(name, "userdel wattherd; rm -rf /etc/wattherd /opt/wattherd /var/lib/wattherd")
 
 
 def test_remove_takes_nothing_that_is_not_ours(here: cli.Project, name: str, model: pathlib.Path) -> None:

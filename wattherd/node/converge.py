@@ -22,13 +22,17 @@ _FIRST_TO_GO = ("unit",)
 
 @dataclass(frozen=True)
 class Job:
-    """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation."""
+    """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation.
+
+    `last` is a run after which no records are wanted: everything goes.
+    """
 
     wanted: manifest.Manifest
     body: bytes
     check: bool = False
     diff: bool = False
     only: Optional[FrozenSet[str]] = None
+    last: bool = False
 
 
 @dataclass
@@ -258,7 +262,7 @@ class Run:
             kept = [entry_id for entry_id in self.owned.rows if entry_id not in set(order)]
             self.owned.rows = {entry_id: self.owned.rows[entry_id] for entry_id in kept + order}
         self.owned.save()
-        if self.job.only is None:
+        if self.job.only is None and not self.job.last:
             self.tally.generation = generations.keep(self.machine, self.job.body)
 
 

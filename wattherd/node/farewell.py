@@ -33,7 +33,7 @@ _RECORD = re.compile(r"[0-9a-z.-]+\.json\Z")
 def leave(machine: machines.Machine, host: str, emit: converge.Emit, *, check: bool) -> converge.Tally:
     """Converge to nothing, then take what is our own. After a failure, or where something of ours had to stay, the store stays too."""
     empty = manifest.Manifest(host=host, resources=())
-    run = converge.Run(machine, converge.Job(empty, manifest.encode(empty), check=check), emit)
+    run = converge.Run(machine, converge.Job(empty, manifest.encode(empty), check=check, last=True), emit)
     tally = run.converge()
     if tally.counts["failed"]:
         return tally

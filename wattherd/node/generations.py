@@ -99,8 +99,9 @@ class Owned:
             rows = fields.document(json.loads(body or b""), "owned")
             return cls(machine, {key: dict(fields.document(row, key)) for key, row in rows.items()}, body or b"")
         newest = latest(machine)
+        written = b"{}" if body is None and newest is None else b""
         entries = fields.objects(newest.manifest, "resources") if newest is not None else ()
-        return cls(machine, {fields.text(entry, "id"): {"created": False, "entry": dict(entry)} for entry in entries})
+        return cls(machine, {fields.text(entry, "id"): {"created": False, "entry": dict(entry)} for entry in entries}, written)
 
     def created(self, entry_id: str) -> bool:
         return self.rows.get(entry_id, {}).get("created") is True
