@@ -98,6 +98,10 @@ def prepare(lab: places.Places, disk: Disk) -> None:
 
 def remove(folder: Path) -> None:
     """Throw the node's writes away; nothing of it may run any more."""
+    with contextlib.suppress(OSError):
+        # systemd-nspawn locks a tree by its inode and leaves the empty file behind.
+        root = (folder / "root").stat()
+        Path(f"/run/systemd/nspawn/locks/inode-{root.st_dev}:{root.st_ino}").unlink()
     while mounted := _mounts_under(folder):
         commands.run(["umount", str(mounted[-1])])
     if folder.is_dir():
