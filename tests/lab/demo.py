@@ -14,7 +14,7 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Nobody is trusted unseen: their host keys are fetched, shown and recorded.", ("trust", "--hosts", "lab", "--yes")),
     ("What would a deploy change? A check writes nothing.", ("deploy", "--hosts", "gpu-fleet", "--check")),
     (
-        "The deploy: llama.cpp is built once, shipped to the other nodes, and serves a real model on each. The build may take 15 minutes.",
+        "The deploy: llama.cpp is built once, shipped to the other nodes, and serves a real model on each. The build takes minutes.",
         ("deploy", "--hosts", "gpu-fleet"),
     ),
     ("A second run finds nothing to do.", ("deploy", "--hosts", "gpu-fleet")),
