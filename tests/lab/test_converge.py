@@ -226,6 +226,7 @@ def test_a_copy_that_was_cut_goes_on_where_it_stopped(here: cli.Project, name: s
     said = here.invoke("deploy", "--hosts", "all")
     assert said.code == 0, said.words
     assert on(name, "stat -c %i /var/lib/wattherd/store/*") == sizes, "the same file, completed"
+    assert "from a copy that was cut" in said.words, "and it says so"
 
 
 def test_two_runs_at_once_on_one_node_wait_for_each_other(here: cli.Project, name: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from wattherd import errors, fleet
 from wattherd.verbs import access, watch
-from wattherd.wire import fields, manifest
+from wattherd.wire import event, fields, manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,12 @@ class Run:
         answer = self.sessions.live[name].call(order, body, on_event)
         self.counts[name].ended(answer)
         return answer
+
+    def say(self, name: str, words: str) -> None:
+        """Something found on the way that the operator should read."""
+        message = event.note(words)
+        self.counts[name].see(message)
+        self.seen.event(name, message)
 
     def drop(self, name: str, problem: errors.Problem) -> None:
         """This host is out of the run; the others go on."""

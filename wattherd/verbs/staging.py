@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from wattherd import errors, fleet
+from wattherd import errors, fleet, units
 from wattherd.verbs import prepare, releases, running
 from wattherd.wire import facts, fields, manifest
 
@@ -108,5 +108,8 @@ def _send_missing(
         if digest not in files:
             raise errors.Problem("artifact-missing", f"the node asks for {digest[:12]}…, which this controller does not have")
         staged = files[digest]
-        run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
+        sent = run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
+        there = staged.path.stat().st_size - sent
+        if there:
+            run.say(name, f"{staged.what}: {units.size(there)} were there from a copy that was cut; it went on from there")
     run.mended.setdefault(name, set()).update(missing)
