@@ -67,7 +67,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A GGUF of the catalogue, already resolved on the controller. `parameters` and `context` come from its header, 0 is unknown."""
+    """A GGUF of the catalogue, already resolved on the controller. `context` comes from its header, 0 is unknown."""
 
     name: str
     sha256: str

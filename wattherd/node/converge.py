@@ -16,7 +16,7 @@ from wattherd.wire import event, facts, manifest
 
 Emit = Callable[[Mapping[str, Any]], None]
 _DIFF_LIMIT_CHARS = 64 * 1024
-#: Facts of a run's own making, not of the resource: a key in `skip` is compared but never printed with its value.
+#: Removed before what may want the same port is made; everything else goes at the end.
 _FIRST_TO_GO = ("unit",)
 
 
@@ -37,7 +37,7 @@ class Job:
 
 @dataclass
 class Tally:
-    """Counts for the recap; `failed_ids` says where the run stopped."""
+    """Counts for the recap, and the generation that a whole run made."""
 
     counts: Dict[str, int] = field(default_factory=lambda: {"ok": 0, "changed": 0, "failed": 0, "skipped": 0})
     generation: Optional[facts.Generation] = None

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Set, Tuple
 
 from wattherd import machine as machines
 from wattherd import store
@@ -130,7 +130,3 @@ def _pairs(text: str, separator: str) -> Dict[str, str]:
         if mark:
             found.setdefault(key.strip(), value.strip().strip('"'))
     return found
-
-
-def boot_id(machine: machines.Machine) -> Optional[str]:
-    return machine.text("/proc/sys/kernel/random/boot_id").strip() or None

@@ -6,7 +6,7 @@ State is a flat dict of plain values; None means absent. Order, removal and repo
 from __future__ import annotations
 
 import abc
-from typing import AbstractSet, Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import AbstractSet, Any, ClassVar, Dict, Mapping, Optional, Protocol, Sequence, Tuple
 
 from wattherd import machine as machines
 
@@ -84,10 +84,3 @@ def delta(wanted: Mapping[str, Any], actual: Optional[Mapping[str, Any]]) -> Del
     """What differs, in the wanted state's order of keys."""
     found = actual or {}
     return {key: (found.get(key), value) for key, value in wanted.items() if actual is None or found.get(key) != value}
-
-
-def in_chunks(items: Sequence[str], size: int) -> List[Sequence[str]]:
-    return [items[index : index + size] for index in range(0, len(items), size)]
-
-
-Emit = Callable[[Mapping[str, Any]], None]

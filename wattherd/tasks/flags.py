@@ -43,7 +43,6 @@ _HELP = {
 }
 LOOK = ("hosts", "limit", "inventory", "list_hosts", "extra_vars", "forks", "ask_become_pass", "verbose", "json")
 CHANGE = (*LOOK, "check", "diff", "tags", "skip_tags", "yes")
-LOCAL = ("inventory", "extra_vars", "verbose", "json")
 _DEFAULTS: dict[str, object] = {
     "hosts": None,
     "limit": None,

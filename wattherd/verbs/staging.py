@@ -20,10 +20,11 @@ def stage(run: running.Run, sources: prepare.Sources) -> None:
     # Each kind of machine has its own builder, so all of them compile at the same time.
     done = fleet.each(list(wanted), lambda one: _release(run, shop, one, wanted[one], sources), forks=max(1, len(wanted)))
     for fingerprint, one in done.items():
-        for name in wanted[fingerprint] if one.problem is not None else ():
-            if name not in run.lost and one.problem is not None:
-                run.drop(name, one.problem)
-    run.each(run.names, "stage", lambda name: _send_missing(run, name, sources.files, send_manifest=True))
+        if one.problem is not None:
+            for name in wanted[fingerprint]:
+                if name not in run.lost:
+                    run.drop(name, one.problem)
+    run.each(run.names, "stage", lambda name: _send_missing(run, name, sources.files))
 
 
 def _wanted_builds(run: running.Run) -> dict[str, list[str]]:
@@ -72,7 +73,7 @@ def _build_on(run: running.Run, shop: releases.Shop, fingerprint: str, builders:
 
 def _build(run: running.Run, shop: releases.Shop, fingerprint: str, name: str, sources: prepare.Sources) -> facts.Built | None:
     build = releases.build_entry(run.manifests[name], fingerprint)
-    _send_missing(run, name, sources.files, send_manifest=True, only=[build.id])
+    _send_missing(run, name, sources.files, only=[build.id])
     run.call(name, {"verb": "apply", "only": [build.id]})
     failed = run.counts[name].problem
     if failed is not None:
@@ -96,13 +97,11 @@ def _ship(run: running.Run, shop: releases.Shop, name: str, built: facts.Built) 
     run.call(name, {"verb": "record-build", "build": fields.plain(built)})
 
 
-def _send_missing(
-    run: running.Run, name: str, files: Mapping[str, prepare.Staged], *, send_manifest: bool, only: list[str] | None = None
-) -> None:
+def _send_missing(run: running.Run, name: str, files: Mapping[str, prepare.Staged], *, only: list[str] | None = None) -> None:
     """Ask what the node's store lacks for its manifest, and send exactly that."""
     chosen = only if only is not None else run.only[name]
     order: dict[str, object] = {"verb": "needs"} | ({} if chosen is None else {"only": chosen})
-    answer = run.call(name, order, manifest.encode(run.manifests[name]) if send_manifest else None)
+    answer = run.call(name, order, manifest.encode(run.manifests[name]))
     missing = fields.document(answer.get("missing"), "missing")
     for digest in dict.fromkeys(digest for wanted in missing.values() for digest in fields.document(wanted, "missing")):
         if digest not in files:
