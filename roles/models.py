@@ -9,13 +9,10 @@ from wattherd.role import Artifact, Directory, Facts, Host, Resource
 FOLDER = "/var/lib/wattherd/models"
 
 
-def path_of(name: str) -> str:
-    return f"{FOLDER}/{name}.gguf"
-
-
 def resources(host: Host, facts: Facts) -> Iterator[Resource]:
     del facts
     yield Directory(path=FOLDER)
-    for name in dict.fromkeys([*host.settings.models, *(one.model for one in host.settings.serve)]):
+    for name in host.settings.model_names:
         model = host.model(name)
-        yield Artifact(path=path_of(name), kind="file", digest=model.sha256, size_bytes=model.size_bytes)
+        for index, part in enumerate(model.files):
+            yield Artifact(path=model.part_path(index), kind="file", digest=part.sha256, size_bytes=part.size_bytes)

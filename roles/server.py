@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattherd.role import Facts, Host, Model, Resource, Server, Unit, User, unit_word
+from wattherd.role import Facts, Host, Model, Resource, Server, Unit, User, option_words, unit_word
 
 ACCOUNT = "llama"
 BINARY = "/opt/wattherd/current/bin/llama-server"
-MODELS = "/var/lib/wattherd/models"
 #: A slow disk at night: 100 MB/s for the weights, after a minute for everything else.
 _READ_BYTES_PER_S = 100_000_000
 _BASE_S = 60
@@ -24,12 +23,12 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
 
 
 def _unit(host: Host, server: Server) -> Unit:
-    model = host.model(server.model)
+    model = host.model(server.model_names[0])
     limit_s = server.ready_timeout_s or ready_timeout_s(model)
     text = host.text(
         "server/llama.service.j2",
         server=server,
-        flags=[unit_word(word) for word in flags(server)],
+        flags=[unit_word(word) for word in flags(server, model)],
         binary=BINARY,
         account=ACCOUNT,
         start_limit_s=start_limit_s(server, model),
@@ -38,7 +37,7 @@ def _unit(host: Host, server: Server) -> Unit:
     return Unit(
         name=f"llama@{server.name}.service",
         text=text,
-        started_from=("symlink:/opt/wattherd/current", f"artifact:{MODELS}/{server.model}.gguf"),
+        started_from=("symlink:/opt/wattherd/current", *model.artifact_ids()),
         ready_url=f"http://{_bracketed(server.own_address)}:{server.port}/health",
         ready_timeout_s=limit_s,
         ports=(server.port,),
@@ -59,26 +58,9 @@ def start_limit_s(server: Server, model: Model) -> int:
     return (_BURST + 1) * (server.restart_s + ready_timeout_s(model))
 
 
-def flags(server: Server) -> tuple[str, ...]:
-    """The command line after the binary. Slots and unified KV are always written out: their defaults depend on each other."""
-    given: list[tuple[str, object]] = [
-        ("--model", f"{MODELS}/{server.model}.gguf"),
-        ("--alias", server.alias or server.name),
-        ("--host", server.host),
-        ("--port", server.port),
-        ("--parallel", server.slots),
-        ("--cache-ram", server.cache_ram_mib),
-        ("--ctx-size", server.context),
-        ("--batch-size", server.batch),
-        ("--ubatch-size", server.ubatch),
-        ("--threads", server.threads),
-        ("--flash-attn", server.flash_attention),
-        ("--cache-type-k", server.cache_type_k),
-        ("--cache-type-v", server.cache_type_v),
-        ("--n-gpu-layers", server.gpu_layers),
-        ("--sse-ping-interval", 5),
-    ]
-    words = [word for name, value in given if value is not None for word in (name, str(value))]
-    words.append("--kv-unified" if server.kv_unified else "--no-kv-unified")
+def flags(server: Server, model: Model) -> tuple[str, ...]:
+    """The command line after the binary."""
+    words = [word for option in option_words(server, model) for word in option]
+    words += ["--alias", server.alias or server.name, "--host", server.host, "--port", str(server.port), "--sse-ping-interval", "5"]
     words += ["--metrics"] if server.metrics else []
     return (*words, "--offline", "--no-ui", *server.extra_flags)

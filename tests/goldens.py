@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from wattherd import errors, inventory, plan, role
+from wattherd import errors, inventory, material, plan, role
 from wattherd.inventory import settings
 from wattherd.wire import facts, manifest
 
@@ -30,7 +30,7 @@ def host_of(case: pathlib.Path) -> role.Host:
     variables: dict[str, Any] = told.get("vars", {})
     own = {key: value for key, value in variables.items() if key in inventory.OWN}
     archive = told.get("archive")
-    models = {name: role.Model(name=name, **row) for name, row in told.get("models", {}).items()}
+    models = {name: _model(name, row) for name, row in told.get("models", {}).items()}
     return role.Host(
         name=told["name"],
         groups=tuple(told.get("groups", ())),
@@ -40,6 +40,14 @@ def host_of(case: pathlib.Path) -> role.Host:
         models=models,
         archive=role.Archive(**archive) if archive else None,
     )
+
+
+def _model(name: str, row: Mapping[str, Any]) -> role.Model:
+    """Either one file in short, or all fields with `files`."""
+    if "files" in row:
+        return role.Model(name=name, **{**row, "files": tuple(material.File(**one) for one in row["files"])})
+    whole = {key: row[key] for key in ("sha256", "size_bytes", "file_name")}
+    return role.Model(name=name, files=(material.File(**whole),), **{key: value for key, value in row.items() if key not in whole})
 
 
 def render(case: pathlib.Path) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from wattherd import errors, templates
+from wattherd import errors, material, templates
 from wattherd.resources.artifact import Artifact
 from wattherd.resources.base import Resource
 from wattherd.resources.build import Build
@@ -22,6 +22,7 @@ from wattherd.resources.package import Package
 from wattherd.resources.symlink import Symlink
 from wattherd.resources.unit import Unit
 from wattherd.resources.user import User
+from wattherd.serving.words import option_words
 from wattherd.wire.facts import Facts
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "File",
     "Host",
     "Model",
+    "Options",
     "Package",
     "Problem",
     "Resource",
@@ -42,38 +44,21 @@ __all__ = [
     "Unit",
     "User",
     "digest_of",
+    "option_words",
     "unit_word",
 ]
 
 Problem = errors.Problem
+Archive = material.Archive
+Model = material.Model
 if TYPE_CHECKING:
     from wattherd.inventory import settings
 
     Server = settings.Serve
+    Options = settings.Options
 else:
+    Options = object
     Server = object  # for annotations alone: its module brings pydantic, which is loaded when a host's settings are worked out
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """The source of a build, already resolved on the controller: a .tar.gz by its sha256."""
-
-    name: str
-    sha256: str
-    size_bytes: int
-    build_number: int = 0
-    commit: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A GGUF of the catalogue, already resolved on the controller. `context` comes from its header, 0 is unknown."""
-
-    name: str
-    sha256: str
-    size_bytes: int
-    file_name: str
-    context: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,4 +53,5 @@ def _skip_unless_root() -> None:
 def model() -> pathlib.Path:
     """The real small model, through Wattherd's own sources and cache."""
     loaded = inventory.load(cli.ROOT / "inventory", roles_known=None, project_root=cli.ROOT)
-    return resolve.model("smollm2", loaded.catalogue["smollm2"], places_of.cache_dir(), cli.ROOT, lambda _done, _total: None).path
+    found = resolve.model("smollm2", loaded.catalogue["smollm2"], places_of.cache_dir(), cli.ROOT, lambda _done, _total: None)
+    return next(iter(found.paths.values()))

@@ -129,7 +129,13 @@ def _roles(found: settings.Settings, subject: Subject, known: Known) -> Iterator
 
 def _models(found: settings.Settings, subject: Subject, known: Known) -> Iterator[errors.Problem]:
     wanted: list[tuple[Steps, str]] = [(("models", index), name) for index, name in enumerate(found.models)]
-    wanted += [(("serve", index, "model"), server.model) for index, server in enumerate(found.serve)]
+    for index, server in enumerate(found.serve):
+        if server.router is not None:
+            wanted += [
+                (("serve", index, "router", "models", number, "model"), one.model) for number, one in enumerate(server.router.models)
+            ]
+        elif server.model is not None:
+            wanted.append((("serve", index, "model"), server.model))
     for steps, name in wanted:
         if name not in known.models:
             hint = names.meant(name, known.models) or _offer(known.models)

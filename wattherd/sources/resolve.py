@@ -1,18 +1,18 @@
 """The way in: one source of the inventory -> a verified file on the controller, and what the file says of itself.
 
-Callers pass each distinct source once, from any thread. A second call with nothing changed reads no file, only stat. The values
-returned here become a role's Archive and Model in verbs/; this module does not know roles.
+Callers pass each distinct source once, from any thread. A second call with nothing changed reads no file, only stat. Knows no roles.
 """
 
 from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattherd import errors
+from wattherd import errors, material
 from wattherd.sources import cache as caches
 from wattherd.sources import gguf_check, page, pypi, spec, wheel
 from wattherd.wire import fields
@@ -26,26 +26,18 @@ _FIRST_NUMBER = re.compile(r"v?(?:\d+!)?(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The source archive of a build."""
+    """The source archive of a build, and where it lies on this controller."""
 
     path: Path
-    name: str
-    sha256: str
-    size_bytes: int
-    build_number: int = 0
-    commit: str = ""
+    archive: material.Archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedModel:
-    """A model that can be served. `file_name` is its name for people; `context` is what it was trained for, 0 when its header is silent."""
+    """A model that can be served; `paths` says where each of its files lies on this controller, by digest."""
 
-    path: Path
-    name: str
-    sha256: str
-    size_bytes: int
-    file_name: str
-    context: int
+    model: material.Model
+    paths: Mapping[str, Path]
     header: gguf_check.Header
 
 
@@ -69,9 +61,8 @@ def archive(setting: settings.LlamaCpp, cache: Path, project_root: Path, on_byte
         _check_gzip(path)
         sha256 = caches.digest(path, caches.digests(cache), on_bytes)
         _compare(str(path), setting.sha256, sha256)
-    return Resolved(
-        path=path, name=path.name, sha256=sha256, size_bytes=path.stat().st_size, build_number=build_number, commit=setting.commit
-    )
+    made = material.Archive(name=path.name, sha256=sha256, size_bytes=path.stat().st_size, build_number=build_number, commit=setting.commit)
+    return Resolved(path=path, archive=made)
 
 
 def model(name: str, entry: settings.Model, cache: Path, project_root: Path, on_bytes: caches.OnBytes) -> ResolvedModel:
@@ -90,10 +81,9 @@ def model(name: str, entry: settings.Model, cache: Path, project_root: Path, on_
         path, file_name = source.path, source.path.name
         sha256, header = _in_place(path, entry.sha256, cache, on_bytes)
     gguf_check.servable(header)
-    size_bytes = path.stat().st_size
-    return ResolvedModel(
-        path=path, name=name, sha256=sha256, size_bytes=size_bytes, file_name=file_name, context=header.context_length, header=header
-    )
+    file = material.File(sha256=sha256, size_bytes=path.stat().st_size, file_name=file_name)
+    made = material.Model(name=name, files=(file,), context=header.context_length)
+    return ResolvedModel(model=made, paths={sha256: path}, header=header)
 
 
 def _in_place(path: Path, wanted: str | None, cache: Path, on_bytes: caches.OnBytes) -> tuple[str, gguf_check.Header]:

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wattherd import inventory, role
+from wattherd import inventory, material, role
 from wattherd.verbs import project
 
 OnBytes = Callable[[str, int, int], None]
@@ -27,8 +27,8 @@ class Sources:
 
     folders: tuple[pathlib.Path, ...]
     files: Mapping[str, Staged] = field(default_factory=dict)
-    archives: Mapping[str, role.Archive] = field(default_factory=dict)
-    models: Mapping[str, role.Model] = field(default_factory=dict)
+    archives: Mapping[str, material.Archive] = field(default_factory=dict)
+    models: Mapping[str, material.Model] = field(default_factory=dict)
 
     def role_host(self, host: inventory.Host) -> role.Host:
         return role.Host(
@@ -45,8 +45,8 @@ class Sources:
 def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[inventory.Host], on_bytes: OnBytes) -> Sources:
     """Resolve each distinct source once. Raises the Problem of the first that cannot be had: nothing is half done then."""
     files: dict[str, Staged] = {}
-    archives: dict[str, role.Archive] = {}
-    resolved: dict[object, role.Archive] = {}
+    archives: dict[str, material.Archive] = {}
+    resolved: dict[object, material.Archive] = {}
     for host in hosts:
         setting = host.settings.llama_cpp
         if setting is None or "llama_cpp" not in host.settings.roles:
@@ -56,10 +56,8 @@ def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[
             from wattherd.sources import resolve
 
             found = resolve.archive(setting, here.cache, here.root, functools.partial(on_bytes, setting.source))
-            files[found.sha256] = Staged(found.path, "source")
-            resolved[key] = role.Archive(
-                name=found.name, sha256=found.sha256, size_bytes=found.size_bytes, build_number=found.build_number, commit=found.commit
-            )
+            files[found.archive.sha256] = Staged(found.path, "source")
+            resolved[key] = found.archive
         archives[host.name] = resolved[key]
     models = {name: _model(here, loaded, name, files, on_bytes) for name in _model_names(hosts)}
     return Sources(here.template_folders, files, archives, models)
@@ -70,13 +68,14 @@ def _model_names(hosts: Sequence[inventory.Host]) -> list[str]:
     names: dict[str, None] = {}
     for host in hosts:
         if "models" in host.settings.roles or "server" in host.settings.roles:
-            names |= dict.fromkeys([*host.settings.models, *(one.model for one in host.settings.serve)])
+            names |= dict.fromkeys(host.settings.model_names)
     return list(names)
 
 
-def _model(here: project.Project, loaded: inventory.Inventory, name: str, files: dict[str, Staged], on_bytes: OnBytes) -> role.Model:
+def _model(here: project.Project, loaded: inventory.Inventory, name: str, files: dict[str, Staged], on_bytes: OnBytes) -> material.Model:
     from wattherd.sources import resolve
 
     found = resolve.model(name, loaded.catalogue[name], here.cache, here.root, functools.partial(on_bytes, name))
-    files[found.sha256] = Staged(found.path, f"model {name}")
-    return role.Model(name=name, sha256=found.sha256, size_bytes=found.size_bytes, file_name=found.file_name, context=found.context)
+    for digest, path in found.paths.items():
+        files[digest] = Staged(path, f"model {name}")
+    return found.model
