@@ -54,6 +54,11 @@ class Screen:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
+    def text(self, body: str) -> None:
+        """A text that is meant for a file or a pipe: on stdout as it is, nothing else."""
+        sys.stdout.write(body)
+        sys.stdout.flush()
+
     def problem(self, problem: errors.Problem, host: str = "") -> None:
         """Three lines: where, what, and what to do next."""
         where = "  ".join(part for part in (host, str(problem.context.get("resource", ""))) if part)

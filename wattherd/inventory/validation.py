@@ -93,8 +93,13 @@ def _problem(model: type[pydantic.BaseModel], detail: ErrorDetails, subject: Sub
     hint = "an empty list is written []" if given == "nothing" and allowed == "a list" else ""
     if detail["type"] == "string_type" and isinstance(detail["input"], int | float):
         hint = "put it in quotes"
-    told = "" if allowed.startswith("given ") else f", not {given}"
+    told = "" if allowed.startswith("given ") or _is_secret(model, steps) else f", not {given}"
     return subject.problem("inventory-invalid", steps, f"{_path(steps)} must be {allowed}{told}", hint)
+
+
+def _is_secret(model: type[pydantic.BaseModel], steps: Steps) -> bool:
+    """Whoever writes a key where its place belongs must not find it again in an error on a screen or in a log."""
+    return any(_model_at(model, steps[:depth]) is settings.Secret for depth in range(1, len(steps) + 1))
 
 
 def _joined(found: list[errors.Problem]) -> errors.Problem:

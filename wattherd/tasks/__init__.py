@@ -20,6 +20,7 @@ _TASKS: tuple[Any, ...] = (
     look.facts,
     look.ask,
     look.history,
+    look.endpoints,
     look.inventory_show,
 )
 

