@@ -110,7 +110,8 @@ def answered(out: screen.Screen, answers: Mapping[str, fleet.Done[ask.Answer]]) 
     for name, done in answers.items():
         if done.value is not None:
             one = done.value
-            out.say(f"{name}  {one.model}  {one.prompt_tokens} + {one.completion_tokens} tokens in {units.duration(one.seconds)}", "green")
+            size = f"{one.prompt_tokens} + {one.completion_tokens} tokens in {units.duration(one.seconds)}"
+            out.say(_safe(f"{name}  {one.model}  {size}{f'  {one.build}' if one.build else ''}"), "green")
             for line in one.text.strip().splitlines() or ["(an empty answer)"]:
                 out.say(f"  {_safe(line)}")
         elif done.problem is not None:
@@ -128,6 +129,7 @@ def _answer_document(done: fleet.Done[ask.Answer]) -> dict[str, object]:
         "prompt_tokens": one.prompt_tokens,
         "completion_tokens": one.completion_tokens,
         "seconds": one.seconds,
+        "build": one.build,
     }
 
 
@@ -154,9 +156,18 @@ def histories(out: screen.Screen, found: Mapping[str, fleet.Done[list[generation
             out.problem(done.problem, name)
             continue
         out.say(name, "bold")
-        rows = [(str(one.number), one.applied_at, str(one.resources), one.digest[:12]) for one in done.value or []]
-        out.table(("generation", "applied", "resources", "manifest"), rows, right=(0, 2))
+        rows = [
+            (str(one.number), one.applied_at, str(one.resources), _safe(_release(one)), _safe(" ".join(one.units)), one.digest[:12])
+            for one in done.value or []
+        ]
+        out.table(("generation", "applied", "resources", "release", "units", "manifest"), rows, right=(0, 2))
     return fleet.exit_code([fleet.status_of(done.problem) for done in found.values()])
+
+
+def _release(one: generations.Generation) -> str:
+    if not one.release:
+        return "none"
+    return one.release if one.release_present else f"{one.release} (no longer on the node)"
 
 
 def _history_document(done: fleet.Done[list[generations.Generation]]) -> dict[str, object]:
@@ -164,7 +175,16 @@ def _history_document(done: fleet.Done[list[generations.Generation]]) -> dict[st
         return {"problem": problem_document(done.problem)}
     return {
         "generations": [
-            {"number": one.number, "applied_at": one.applied_at, "resources": one.resources, "digest": one.digest} for one in done.value
+            {
+                "number": one.number,
+                "applied_at": one.applied_at,
+                "resources": one.resources,
+                "digest": one.digest,
+                "release": one.release,
+                "release_present": one.release_present,
+                "units": list(one.units),
+            }
+            for one in done.value
         ]
     }
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import posixpath
 import time
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from wattherd import errors, store
 from wattherd import machine as machines
@@ -19,6 +20,7 @@ from wattherd.wire import facts, fields, manifest
 FOLDER = store.HOME + "/generations"
 OWNED = store.HOME + "/owned.json"
 JOURNAL = store.HOME + "/journal.json"
+CURRENT = "/opt/wattherd/current"
 #: Manifests are small; ten let any controller go back a good while.
 KEEP = 10
 
@@ -31,6 +33,34 @@ class Record:
     digest: str
     applied_at: str
     manifest: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A generation in one line: the release that it uses (and whether it is still on this node), and the units that serve."""
+
+    number: int
+    digest: str
+    applied_at: str
+    resources: int
+    release: str = ""
+    release_present: bool = False
+    units: Tuple[str, ...] = ()
+
+
+def summary(machine: machines.Machine, record: Record) -> Summary:
+    rows = fields.objects(record.manifest, "resources")
+    specs = {fields.text(row, "id"): fields.document(row.get("spec", {}), "spec") for row in rows}
+    target = fields.text(specs.get(f"symlink:{CURRENT}", {}), "target", "")
+    return Summary(
+        number=record.number,
+        digest=record.digest,
+        applied_at=record.applied_at,
+        resources=len(rows),
+        release=posixpath.basename(target),
+        release_present=bool(target) and machine.is_dir(target),
+        units=tuple(name[len("unit:") :] for name in specs if name.startswith("unit:")),
+    )
 
 
 def stamp(now_s: float) -> str:

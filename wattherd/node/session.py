@@ -130,14 +130,7 @@ class Session:
         for number in generations.numbers(self.machine):
             with contextlib.suppress(errors.Problem):
                 record = generations.read(self.machine, number)
-                rows.append(
-                    {
-                        "number": number,
-                        "digest": record.digest,
-                        "applied_at": record.applied_at,
-                        "resources": len(fields.objects(record.manifest, "resources")),
-                    }
-                )
+                rows.append(fields.plain(generations.summary(self.machine, record)))
         return {"generations": rows}
 
     def rollback(self, order: fields.Document) -> Mapping[str, Any]:

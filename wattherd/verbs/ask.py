@@ -23,13 +23,14 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """As the server told it: text, the model's name, token counts, and the node's own seconds."""
+    """As the server told it: text, the model's name, token counts, the build that answered (b11434-…), and the node's own seconds."""
 
     text: str
     model: str
     prompt_tokens: int
     completion_tokens: int
     seconds: float
+    build: str = ""
 
 
 def ask(reach: access.Access, selection: project.Selection, question: Question, seen: watch.Watch) -> Mapping[str, fleet.Done[Answer]]:
@@ -62,6 +63,7 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
         prompt_tokens=fields.integer(told, "prompt_tokens"),
         completion_tokens=fields.integer(told, "completion_tokens"),
         seconds=fields.number(told, "seconds"),
+        build=fields.text(told, "build", ""),
     )
 
 

@@ -27,6 +27,9 @@ class Generation:
     digest: str
     applied_at: str
     resources: int
+    release: str = ""
+    release_present: bool = False
+    units: tuple[str, ...] = ()
 
 
 def history(reach: access.Access, selection: project.Selection, seen: watch.Watch) -> Mapping[str, fleet.Done[list[Generation]]]:
