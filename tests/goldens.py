@@ -14,6 +14,8 @@ import yaml
 
 from wattherd import errors, inventory, material, plan, role
 from wattherd.inventory import settings
+from wattherd.serving import secrets
+from wattherd.sources import toolkit
 from wattherd.wire import facts, manifest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -39,15 +41,27 @@ def host_of(case: pathlib.Path) -> role.Host:
         folders=(ROOT / "templates",),
         models=models,
         archive=role.Archive(**archive) if archive else None,
+        secrets=secrets.Book(_secret),
+        toolkits=toolkit.offers(),
     )
 
 
+def _secret(place: settings.Secret) -> secrets.Hidden:
+    """Goldens have no secrets: every place holds the same word, or what looks like a key where the place's name says so."""
+    pem = place.file is not None and place.file.endswith(".pem")
+    body = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" if pem else b"a-word-that-opens-nothing"
+    return secrets.Hidden(body, "the golden case")
+
+
 def _model(name: str, row: Mapping[str, Any]) -> role.Model:
-    """Either one file in short, or all fields with `files`."""
-    if "files" in row:
-        return role.Model(name=name, **{**row, "files": tuple(material.File(**one) for one in row["files"])})
-    whole = {key: row[key] for key in ("sha256", "size_bytes", "file_name")}
-    return role.Model(name=name, files=(material.File(**whole),), **{key: value for key, value in row.items() if key not in whole})
+    """Either one file in short, or all fields with `files`; what stands beside a model is a file too."""
+    short = ("sha256", "size_bytes", "file_name")
+    whole = {key: row[key] for key in short if key in row}
+    more = {key: value for key, value in row.items() if key not in {*short, "files", "projector", "adapters"}}
+    if "projector" in row:
+        more["projector"] = material.File(**row["projector"])
+    more["adapters"] = {key: material.File(**value) for key, value in row.get("adapters", {}).items()}
+    return role.Model(name=name, files=tuple(material.File(**one) for one in row.get("files", [whole])), **more)
 
 
 def render(case: pathlib.Path) -> tuple[str, str]:

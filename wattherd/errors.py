@@ -11,13 +11,17 @@ Codes by room (docs/problems.md says what each means to an operator):
                template-syntax role-invalid
   sources      source-unknown source-missing source-unreachable source-changed source-not-archive digest-mismatch gguf-html
                gguf-lfs-pointer gguf-magic gguf-version gguf-endian gguf-corrupt gguf-truncated gguf-split gguf-not-servable
+               model-mismatch source-forbidden source-not-fetched memory-short build-too-old
+  secrets      secret-missing secret-empty secret-invalid secret-locked
   link         ssh-config unreachable connect-timeout auth-failed host-key-unknown host-key-changed host-key-revoked jump-failed
                login-noise python-missing python-old sudo-missing sudo-password-needed sudo-password-wrong host-silent stream-cut
                program-rejected bulk-failed
   node         node-busy protocol-mismatch manifest-invalid permission disk-full command-failed resource-failed internal
                generation-missing server-unreachable server-answer
   resources    file-conflict folder-missing user-unknown group-unknown user-busy package-unavailable package-failed unit-invalid
-               unit-failed unit-not-ready port-in-use artifact-missing artifact-corrupt release-does-not-run build-failed build-tool-missing
+               unit-failed unit-not-ready drain-timeout proxy-config port-in-use artifact-missing artifact-corrupt release-does-not-run
+               build-failed build-tool-missing
+               flag-unknown flag-value flag-refused cuda-unfit
   fleet        release-not-built batch-stopped
   lab          lab-needs-root lab-missing lab-failed lab-node-failed
 """

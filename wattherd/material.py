@@ -5,11 +5,18 @@ Made by `sources`, read by roles. Knows neither where the files lie on the contr
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wattherd.gguf.demand import Demand
+from wattherd.gguf.shape import Shape
+
 #: Where the node keeps readable names for what lies in its store by digest.
 MODELS = "/var/lib/wattherd/models"
+#: Where the node keeps toolkits that were unpacked from wheels.
+TOOLKITS = "/opt/wattherd/cuda"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +32,41 @@ class Archive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file by its sha256; `file_name` is its name for people."""
+    """One file by its sha256; `file_name` is its name for people.
+
+    `place` is where it already lies on the node, to be used there; then sha256 '' and size 0 mean that nobody has pinned them.
+    """
 
     sha256: str
     size_bytes: int
     file_name: str
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A model of the catalogue: its GGUF (all parts, in order), what stands beside it, and what its header says. 0 and '' are unknown.
 
-    `place` is the path on the node of a model that is used where it lies; empty for one that Wattherd puts there.
+    Of a model that is used where it lies on the node, the controller knows only what the catalogue says.
     """
 
     name: str
     files: tuple[File, ...]
-    place: str = ""
     projector: File | None = None
     adapters: Mapping[str, File] = field(default_factory=dict)
     draft: str = ""
     context: int = 0
+    architecture: str = ""
+    quantisation: str = ""
+    pooling: str = ""
+    pre_tokenizer: str = ""
+    tensor_types: tuple[str, ...] = ()
+    shape: Shape = field(default_factory=Shape)
+
+    @property
+    def demand(self) -> Demand:
+        """What the llama.cpp that loads it must know."""
+        return Demand(self.architecture, self.pre_tokenizer, self.tensor_types)
 
     @property
     def size_bytes(self) -> int:
@@ -54,8 +75,12 @@ class Model:
 
     @property
     def path(self) -> str:
-        """What --model is given on the node: the file, or the first part."""
-        return self.place or self.part_path(0)
+        """What --model is given on the node: the file, or the first part. Also for a model in place: its name here leads there."""
+        return self.part_path(0)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self.part_path(index) for index in range(len(self.files)))
 
     def part_path(self, index: int) -> str:
         """llama.cpp finds the other parts by their names, so a split model keeps the form that it knows."""
@@ -72,7 +97,41 @@ class Model:
 
     def artifact_ids(self) -> tuple[str, ...]:
         """The ids of the resources that make up this model on a node: a server that uses it was started from them."""
-        paths = [self.part_path(index) for index in range(len(self.files))] if not self.place else [self.place]
-        paths += [self.projector_path] if self.projector else []
-        paths += [self.adapter_path(name) for name in self.adapters]
-        return tuple(f"artifact:{path}" for path in paths)
+        found = [resource_id(self.path, self.files[0])] if self.files[0].place else [f"artifact:{path}" for path in self.paths]
+        found += [resource_id(self.projector_path, self.projector)] if self.projector else []
+        found += [resource_id(self.adapter_path(name), file) for name, file in self.adapters.items()]
+        return tuple(found)
+
+
+def resource_id(path: str, file: File) -> str:
+    """A file in place is a resource of another type than one that is sent."""
+    return f"{'weights' if file.place else 'artifact'}:{path}"
+
+
+def places(first: str, count: int) -> tuple[str, ...]:
+    """Where the parts of a model lie whose first part lies at `first`."""
+    if count == 1:
+        return (first,)
+    folder, name = posixpath.split(first)
+    stem = name[: -len("-00001-of-00001.gguf")]
+    return tuple(posixpath.join(folder, f"{stem}-{index + 1:05}-of-{count:05}.gguf") for index in range(count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolkit:
+    """Programs that compile, as wheels pinned by digest: a CUDA toolkit (`cuda`) or a newer CMake (`cmake`) for one CPU architecture.
+
+    `inside` is the folder of the wheels that becomes the toolkit's own. None of it is fetched before a node asks for it.
+    """
+
+    name: str
+    version: str
+    architecture: str
+    inside: str
+    wheels: tuple[File, ...]
+
+    @property
+    def place(self) -> str:
+        """On the node, with what is in it in its name: another set of wheels gets another folder."""
+        digest = hashlib.sha256("".join(one.sha256 for one in self.wheels).encode()).hexdigest()
+        return f"{TOOLKITS}/{self.name}-{self.version}-{digest[:8]}"

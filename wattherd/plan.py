@@ -51,7 +51,24 @@ def manifest_for(host: role.Host, told: facts.Facts, roles: Mapping[str, role.Ro
                     hint="take one of the two away",
                 )
             entries[entry.id] = entry
+    entries = {name: _on_its_release(entry, entries) for name, entry in entries.items()}
     return manifest.Manifest(host=host.name, resources=tuple(_with_inputs(host.name, entry, entries) for entry in entries.values()))
+
+
+def _on_its_release(entry: manifest.Entry, entries: Mapping[str, manifest.Entry]) -> manifest.Entry:
+    """Flags whose program is named through a link (`current`) are for the one that the link will lead to.
+
+    So an upgrade translates and tries them on the new binary before the link is turned, and a rollback on the old one.
+    """
+    binary = str(entry.spec.get("binary", ""))
+    links = [one for one in entries.values() if entry.type == "flags" and one.type == "symlink"]
+    link = next((one for one in links if binary.startswith(f"{one.spec['path']}/")), None)
+    if link is None:
+        return entry
+    target = str(link.spec["target"])
+    release = entries.get(f"artifact:{target}")
+    build = str(release.spec.get("build", "")) if release is not None else ""
+    return records.replace(entry, spec={**entry.spec, "binary": target + binary[len(str(link.spec["path"])) :], "build": build})
 
 
 def _with_inputs(host: str, entry: manifest.Entry, entries: Mapping[str, manifest.Entry]) -> manifest.Entry:

@@ -13,49 +13,79 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from wattherd import errors, material, templates
+from wattherd.records import replace
 from wattherd.resources.artifact import Artifact
 from wattherd.resources.base import Resource
 from wattherd.resources.build import Build
 from wattherd.resources.directory import Directory
+from wattherd.resources.driver import Driver
 from wattherd.resources.file import File
+from wattherd.resources.flagging.policy import STRIPPED
+from wattherd.resources.flags import Flags
+from wattherd.resources.haproxy import Haproxy
 from wattherd.resources.package import Package
+from wattherd.resources.secret import Secret
 from wattherd.resources.symlink import Symlink
 from wattherd.resources.unit import Unit
 from wattherd.resources.user import User
-from wattherd.serving.words import option_words
+from wattherd.resources.weights import Weights
+from wattherd.serving import endpoint
+from wattherd.serving.cards import has_gpu
+from wattherd.serving.cuda import Choice as CudaChoice
+from wattherd.serving.cuda import choose as choose_cuda
+from wattherd.serving.held import held_models
+from wattherd.serving.secrets import KEY, Book
+from wattherd.serving.words import server_flags
 from wattherd.wire.facts import Facts
 
 __all__ = [
+    "KEY",
+    "STRIPPED",
     "Archive",
     "Artifact",
     "Build",
+    "CudaChoice",
     "Directory",
+    "Driver",
     "Facts",
     "File",
+    "Flags",
+    "Haproxy",
     "Host",
     "Model",
+    "ModelFile",
     "Options",
     "Package",
     "Problem",
     "Resource",
     "Role",
+    "Secret",
     "Server",
     "Symlink",
+    "Toolkit",
     "Unit",
     "User",
+    "Weights",
+    "choose_cuda",
     "digest_of",
-    "option_words",
+    "has_gpu",
+    "held_models",
+    "replace",
+    "server_flags",
     "unit_word",
 ]
 
 Problem = errors.Problem
 Archive = material.Archive
 Model = material.Model
+ModelFile = material.File
+Toolkit = material.Toolkit
 if TYPE_CHECKING:
     from wattherd.inventory import settings
 
     Server = settings.Serve
     Options = settings.Options
+    Place = settings.Secret
 else:
     Options = object
     Server = object  # for annotations alone: its module brings pydantic, which is loaded when a host's settings are worked out
@@ -72,6 +102,8 @@ class Host:
     folders: tuple[pathlib.Path, ...] = ()
     models: Mapping[str, Model] = field(default_factory=dict)
     archive: Archive | None = None
+    secrets: Book | None = None
+    toolkits: tuple[Toolkit, ...] = ()
 
     def text(self, template: str, **more: object) -> str:
         """Render templates/`template` with the host's variables, `host` and whatever the role adds."""
@@ -88,6 +120,32 @@ class Host:
             f"{self.name}: {path} is not in the project",
             hint="paths are relative to the folder that holds inventory/ and templates/",
         )
+
+    def secret(
+        self,
+        place: Place,
+        path: str,
+        *,
+        form: str = "raw",
+        mode: str = "0600",
+        owner: str = "root",
+        group: str = "root",
+        certificate: str = "",
+    ) -> Secret:
+        """A file with a secret of the inventory. `form`: raw, pem, or the name of the environment variable that systemd makes of it.
+
+        `certificate` is a file of the controller that comes before a key in the same file.
+        """
+        if self.secrets is None:
+            raise Problem("internal", f"{self.name}: nobody reads secrets here")
+        before = type(place)(file=certificate) if certificate else None
+        digest = self.secrets.digest(self.name, path, place, form, before)
+        return Secret(path=path, digest=digest, salt=self.name, mode=mode, owner=owner, group=group)
+
+    def endpoints(self, server: Server) -> tuple[endpoint.Endpoint, ...]:
+        """How clients on the host itself reach what this instance serves."""
+        trained = {name: model.context for name, model in self.models.items()}
+        return tuple(endpoint.endpoints(self.name, server.own_address, server, trained))
 
     def model(self, name: str) -> Model:
         return self.models[name]

@@ -11,7 +11,7 @@ import pytest
 from tests.lab import cli, fleet, places
 from wattherd import inventory
 from wattherd.inventory import places as places_of
-from wattherd.sources import resolve
+from wattherd.sources import models
 
 NODES = 5
 
@@ -53,5 +53,5 @@ def _skip_unless_root() -> None:
 def model() -> pathlib.Path:
     """The real small model, through Wattherd's own sources and cache."""
     loaded = inventory.load(cli.ROOT / "inventory", roles_known=None, project_root=cli.ROOT)
-    found = resolve.model("smollm2", loaded.catalogue["smollm2"], places_of.cache_dir(), cli.ROOT, lambda _done, _total: None)
+    found = models.model("smollm2", loaded.catalogue["smollm2"], places_of.cache_dir(), cli.ROOT, lambda _done, _total: None)
     return next(iter(found.paths.values()))

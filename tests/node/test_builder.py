@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from tests.node import tiny
 from wattherd import errors, store
 from wattherd import machine as machines
 from wattherd.node import builder, release
-from wattherd.resources import build, tree
+from wattherd.resources import build, outcome, tree
 from wattherd.wire import fields
 
 CHECKOUT = Path(builder.__file__).resolve().parents[2]
@@ -45,8 +46,8 @@ def leftovers(machine: machines.Machine, wanted: build.Build) -> list[str]:
 def start(machine: machines.Machine, wanted: build.Build) -> subprocess.Popen[bytes]:
     """The builder as the unit runs it, in a process group of its own that can be ended at once, as a power cut does."""
     machine.make_dirs(wanted.folder)
-    machine.write(build.spec_path(wanted.folder), json.dumps(fields.plain(wanted)).encode())
-    argv = [sys.executable, "-I", "-S", "-c", _START, str(CHECKOUT), build.spec_path(wanted.folder), machine.root]
+    machine.write(outcome.spec_path(wanted.folder), json.dumps(fields.plain(wanted)).encode())
+    argv = [sys.executable, "-I", "-S", "-c", _START, str(CHECKOUT), outcome.spec_path(wanted.folder), machine.root]
     return subprocess.Popen(argv, start_new_session=True)
 
 
@@ -209,6 +210,58 @@ def test_source_folder_is_the_one_beside_ggml(tmp_path: Path) -> None:
     assert builder.find_source(str(tmp_path)) == str(tmp_path)
 
 
+def test_release_that_would_do_the_wrong_thing_is_not_recorded(machine: machines.Machine) -> None:
+    """It starts and ends well, and shows no card: what the role expects of it decides."""
+    wanted = tiny.wanted(machine, expected=(("--list-devices", r"CUDA\d", "it shows no CUDA device"),))
+    problem = refused(machine, wanted)
+    assert problem.code == "release-does-not-run"
+    assert "it shows no CUDA device (--list-devices says: Available devices:)" in problem.message
+    assert store.built(machine, wanted.fingerprint) is None
+    assert leftovers(machine, wanted) == []
+
+
+def test_nvcc_is_the_toolkits_and_no_other(machine: machines.Machine) -> None:
+    wanted = tiny.wanted(machine, toolkit="/usr/local/cuda-12.6")
+    builder.Builder(machine, wanted).run()
+    place = machine.path("/usr/local/cuda-12.6")
+    assert f"-DCMAKE_CUDA_COMPILER={place}/bin/nvcc" in machine.text(wanted.log)
+    assert f"-DCUDAToolkit_ROOT={place} " in machine.text(wanted.log)
+
+
+def test_what_the_files_need_is_recorded(machine: machines.Machine) -> None:
+    built = builder.Builder(machine, tiny.wanted(machine)).run()
+    assert [word for word in built.versions if word.startswith("GLIBC_2.")]
+    with tarfile.open(machine.path(store.blob(built.digest))) as archive:
+        marker = archive.extractfile(tree.MARKER)
+        assert marker is not None
+        told = json.load(marker)
+    assert told["needs"] == list(built.versions)
+    assert all(row["needs"] for row in told["files"])
+
+
+@pytest.mark.parametrize("moment", ["compiling", "gathering"])
+def test_disk_full_in_the_middle_leaves_nothing_half_done(
+    machine: machines.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    environment = {}
+    if moment == "compiling":
+        said = "fatal error: error writing to /tmp/ccUq7.s: No space left on device"
+        script(tmp_path, "cmake", f'case "$*" in *--build*) echo "{said}"; exit 1;; esac\nexec /usr/bin/cmake "$@"\n')
+        environment = {"PATH": f"{tmp_path}/tools:/usr/bin:/bin"}
+    else:
+
+        def full(*_given: object) -> list[str]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(release, "gather", full)
+    wanted = tiny.wanted(machine, environment=environment)
+    problem = refused(machine, wanted)
+    assert problem.code == ("build-failed" if moment == "compiling" else "disk-full")
+    assert "df -h" in problem.hint
+    assert leftovers(machine, wanted) == []
+    assert store.built(machine, wanted.fingerprint) is None
+
+
 # -- tools
 
 
@@ -331,11 +384,11 @@ def test_killed_in_the_middle_converges(machine: machines.Machine, gated: build.
     until((tmp_path / "gate.reached").exists, process)
     end(process)
     assert machine.exists(gated.workplace)
-    assert not machine.exists(build.result_path(gated.folder))
+    assert not machine.exists(outcome.result_path(gated.folder))
     assert store.built(machine, gated.fingerprint) is None
     (tmp_path / "gate").touch()
     assert spawn(gated).wait(60) == 0
-    assert build.read_result(machine, gated.folder) == (None, True)
+    assert outcome.read_result(machine, gated.folder) == (None, True)
     assert store.built(machine, gated.fingerprint) is not None
     assert leftovers(machine, gated) == []
 
@@ -359,12 +412,12 @@ def test_second_builder_of_a_name_waits_and_then_finds_it_done(
     assert machine.exists(gated.workplace)
     (tmp_path / "gate").touch()
     assert (first.wait(60), second.wait(60)) == (0, 0)
-    assert build.read_result(machine, gated.folder) == (None, True)
+    assert outcome.read_result(machine, gated.folder) == (None, True)
     assert machine.text(gated.log).count("--build") == 1
 
 
 def _progress(machine: machines.Machine, wanted: build.Build) -> str:
-    found = build.read_progress(machine, wanted.folder)
+    found = outcome.read_progress(machine, wanted.folder)
     return found.phase if found else ""
 
 
@@ -372,7 +425,7 @@ def test_progress_counts_objects(machine: machines.Machine, gated: build.Build, 
     process = spawn(gated)
     until((tmp_path / "gate.reached").exists, process)
     until(lambda: _progress(machine, gated) == "compile", process)
-    found = build.read_progress(machine, gated.folder)
+    found = outcome.read_progress(machine, gated.folder)
     assert found is not None
     assert found.words.startswith("compiling")
     (tmp_path / "gate").touch()
@@ -382,7 +435,7 @@ def test_progress_counts_objects(machine: machines.Machine, gated: build.Build, 
 def test_unit_leaves_the_problem_as_its_result(machine: machines.Machine, spawn: Spawn) -> None:
     wanted = tiny.wanted(machine, {"tiny/server.c": "int main(void) { return nope; }\n"})
     assert spawn(wanted).wait(60) == 0
-    problem, ended = build.read_result(machine, wanted.folder)
+    problem, ended = outcome.read_result(machine, wanted.folder)
     assert ended
     assert problem is not None
     assert problem.code == "build-failed"

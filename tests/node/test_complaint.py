@@ -101,8 +101,9 @@ def test_step(line: str, expected: tuple[int, int] | None) -> None:
     ("error", "words"),
     [
         ("c++: fatal error: Killed signal terminated program cc1plus", "memory"),
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_70'", "CMAKE_CUDA_ARCHITECTURES"),
-        ("x.h(206): error: exception specification is incompatible with that of", "newer toolkit"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_70'", "nvcc --list-gpu-arch"),
+        ("x.h(206): error: exception specification is incompatible with that of", "CUDA 13.2 or newer"),
+        ("host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 13 are not supported!", "host_compiler"),
         ("CMake 3.18 or higher is required.  You are running version 3.16.3", "newer cmake"),
         ("No CMAKE_CXX_COMPILER could be found.", "compiler is missing"),
     ],

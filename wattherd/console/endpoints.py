@@ -4,39 +4,69 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from wattherd.console import screen
+from wattherd import errors, fleet
+from wattherd.console import reports, screen
 from wattherd.serving import endpoint
+from wattherd.verbs import endpoints
 
 FORMATS = ("env", "litellm", "openwebui")
 _MODES = {"chat": "chat", "embedding": "embedding", "reranking": "rerank"}
 
 
-def show(out: screen.Screen, found: Sequence[endpoint.Endpoint], form: str | None) -> int:
-    """Without a form: a table for people. With one: the text alone on stdout, so that it can be written to a file."""
+def text(out: screen.Screen, found: Sequence[endpoint.Endpoint], form: str) -> int:
+    """The text alone on stdout, so that it can be written to a file; under --json inside the document."""
+    body = {"env": environment, "litellm": litellm, "openwebui": openwebui}[form](found)
     if out.as_json:
-        out.document({"endpoints": [{**dataclasses.asdict(one), "token_budget": one.token_budget} for one in found]})
-        return 0
-    if form is not None:
-        out.text({"env": environment, "litellm": litellm, "openwebui": openwebui}[form](found))
-        return 0
-    rows = [
-        (
-            one.host,
-            one.model,
-            one.url,
-            str(one.slots),
-            str(one.slot_context or "?"),
-            str(one.token_budget or "?"),
-            one.key_name or ("loopback" if one.local else "none"),
+        out.document({"format": form, "text": body})
+    else:
+        out.text(body)
+    return 0
+
+
+def table(
+    out: screen.Screen,
+    found: Sequence[endpoint.Endpoint],
+    uses: Mapping[tuple[str, str, str], endpoints.Use],
+    lost: Mapping[str, errors.Problem],
+) -> int:
+    rows = [(one, uses.get((one.host, one.instance, one.preset))) for one in found]
+    if out.as_json:
+        out.document(
+            {
+                "endpoints": [
+                    {**dataclasses.asdict(one), "token_budget": one.token_budget, "used": dataclasses.asdict(use) if use else None}
+                    for one, use in rows
+                ],
+                "problems": {name: reports.problem_document(problem) for name, problem in lost.items()},
+            }
         )
+    titles = ["host", "model", "url", "slots", "tokens a slot", "prompt budget", "key"]
+    cells = [
+        [one.host, one.model, one.url, str(one.slots), str(one.slot_context or "?"), str(one.token_budget or "?"), _key(one)]
         for one in found
     ]
-    out.table(("host", "model", "url", "slots", "tokens a slot", "prompt budget", "key"), rows, right=(3, 4, 5))
+    if uses:
+        titles.append("fullest slot")
+        cells = [[*row, _fullest(one, use)] for row, (one, use) in zip(cells, rows, strict=True)]
+    out.table(titles, cells, right=(3, 4, 5, 7))
     if any(not one.slot_context for one in found):
         out.say("?: the model's own context, which the catalogue does not say (models.yaml: context)", "dim")
-    return 0
+    for name, problem in lost.items():
+        out.problem(problem, name)
+    return fleet.exit_code([fleet.status_of(problem) for problem in lost.values()] or ["ok"])
+
+
+def _key(one: endpoint.Endpoint) -> str:
+    return one.key_name or ("loopback" if one.local else "none")
+
+
+def _fullest(one: endpoint.Endpoint, use: endpoints.Use | None) -> str:
+    """Since the server's process began; a model that is not loaded has no figure."""
+    if use is None or use.most_tokens is None:
+        return "unknown"
+    return f"{use.most_tokens} ({100 * use.most_tokens // one.slot_context} %)" if one.slot_context else str(use.most_tokens)
 
 
 def environment(found: Sequence[endpoint.Endpoint]) -> str:

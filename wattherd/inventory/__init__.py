@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wattherd.inventory import settings as models
     from wattherd.inventory import variables as precedences
 
-OWN = ("roles", "base", "llama_cpp", "cuda", "models", "serve", "proxy")
+OWN = ("roles", "base", "llama_cpp", "cuda", "models", "model_folders", "serve", "proxy")
 MAGIC = ("inventory_hostname", "inventory_hostname_short", "inventory_dir", "group_names", "groups", "hostvars", "wattherd_cache")
 
 

@@ -16,8 +16,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from wattherd import errors, store, units
 from wattherd import machine as machines
-from wattherd.node import complaint, release
-from wattherd.resources import build, means, tree
+from wattherd.node import complaint, libraries, release
+from wattherd.resources import build, means, outcome, probes, tree
 from wattherd.wire import facts, fields
 
 CCACHE = "/var/cache/wattherd/ccache"
@@ -41,7 +41,7 @@ def main(spec: str, root: str = "/") -> None:
         result["problem"] = errors.Problem(
             "internal", f"{type(error).__name__}: {error}", hint="please report this", trace=trace[-1500:]
         ).to_dict()
-    machine.write(build.result_path(told.folder), json.dumps(result).encode())
+    machine.write(outcome.result_path(told.folder), json.dumps(result).encode())
 
 
 class Builder:
@@ -66,7 +66,8 @@ class Builder:
             begun_s = self.machine.monotonic_s()
             self.clean()
             try:
-                return self._make(begun_s)
+                with machines.no_space(build.HOME):
+                    return self._make(begun_s)
             finally:
                 self.clean()
 
@@ -80,7 +81,8 @@ class Builder:
         digest = release.pack(self.machine, self.release, self.wanted.short)
         seconds = round(self.machine.monotonic_s() - begun_s, 1)
         size_bytes = store.size_bytes(self.machine, digest)
-        built = facts.Built(self.wanted.fingerprint, digest, size_bytes, seconds, self.wanted.description)
+        versions = libraries.versions(self.machine, f"{self.release}/{release.FOLDER}")
+        built = facts.Built(self.wanted.fingerprint, digest, size_bytes, seconds, self.wanted.description, versions)
         # Before the record: once there is one, no later build would come by and clear what a kill had left here.
         self.clean()
         store.record_build(self.machine, built)
@@ -107,11 +109,18 @@ class Builder:
         self.tell("configure", "configuring")
         options = {"CMAKE_BUILD_TYPE": "Release", **self.wanted.options}
         generator = ["-G", "Ninja"] if self._tool("ninja") else []
-        given = [f"-D{key}={value}" for key, value in sorted(options.items())]
+        given = [f"-D{key}={value}" for key, value in sorted({**options, **self._toolkit_options()}.items())]
         self._step(
             "configure",
             [self._need("cmake"), *generator, "-S", self.machine.path(self.source), "-B", self.machine.path(self.objects), *given],
         )
+
+    def _toolkit_options(self) -> Mapping[str, str]:
+        """Which nvcc, by its full path: another one on PATH, or CMake's own search, must not decide."""
+        if not self.wanted.toolkit:
+            return {}
+        place = self.machine.path(self.wanted.toolkit)
+        return {"CMAKE_CUDA_COMPILER": f"{place}/bin/nvcc", "CUDAToolkit_ROOT": place}
 
     def compile(self, jobs: int) -> None:
         """On a machine that runs out of memory half as many compilers are tried, down to one: slow is better than not at all."""
@@ -127,6 +136,9 @@ class Builder:
 
     def assemble(self) -> None:
         release.gather(self.machine, self.objects, self.wanted.products, self.release)
+        binaries = f"{self.release}/{release.FOLDER}"
+        libraries.ship(self.machine, binaries, self.wanted.toolkit, self.wanted.ships)
+        libraries.check(self.machine, binaries)
         release.describe(self.machine, self.wanted, self.release)
 
     def probe(self) -> None:
@@ -138,15 +150,23 @@ class Builder:
             if done.code != 0:
                 raise errors.Problem(
                     "release-does-not-run",
-                    f"{self.wanted.name} was built, but {' '.join(argv)} {_ending(done.code)}: {done.words[:300]}",
-                    hint=_SIGNALS.get(-done.code, "") or f"the whole output is in {self.wanted.log} on the node",
+                    f"{self.wanted.name} was built, but {' '.join(argv)} {ending(done.code)}: {done.words[:300]}",
+                    hint=_SIGNALS.get(_signal(done.code), "") or f"the whole output is in {self.wanted.log} on the node",
+                    log=self.wanted.log,
+                )
+            lacking = probes.lacking(argv, self.wanted.expected, done)
+            if lacking:
+                raise errors.Problem(
+                    "release-does-not-run",
+                    f"{self.wanted.name} was built, but {lacking}",
+                    hint=f"nothing was shipped; the whole output is in {self.wanted.log} on the node",
                     log=self.wanted.log,
                 )
 
     # -- programs
 
     def _tool(self, name: str) -> Optional[str]:
-        return means.find_tool(self.machine, name, self.wanted.environment)
+        return means.find_tool(self.machine, name, self.wanted.search(self.machine))
 
     def _need(self, name: str) -> str:
         found = self._tool(name)
@@ -208,25 +228,32 @@ class Builder:
         if total and done != total and now_s - self._told_s < _TELL_S:
             return
         self._told_s = now_s
-        place = self.machine.path(build.progress_path(self.wanted.folder))
-        row = build.Progress(phase, words, done, total, unit)
+        place = self.machine.path(outcome.progress_path(self.wanted.folder))
+        row = outcome.Progress(phase, words, done, total, unit)
         with open(place + ".new", "w", encoding="utf-8") as stream:
             json.dump(fields.plain(row), stream)
         os.rename(place + ".new", place)
 
 
 _SIGNALS: Mapping[int, str] = {
-    signal.SIGILL: "it was built for another CPU than this one: set GGML_NATIVE=OFF",
+    signal.SIGILL: "it was built for another CPU than this one: keep GGML_NATIVE off, or llama_cpp: {cpu_variants: true}",
     signal.SIGKILL: "it was killed, perhaps for want of memory",
 }
 
 
-def _ending(code: int) -> str:
-    if code >= 0:
+def _signal(code: int) -> int:
+    """The signal that ended it; a shell between says so with 128 added. 0 for an exit status of its own."""
+    return -code if code < 0 else code - 128 if code - 128 in _SIGNALS else 0
+
+
+def ending(code: int) -> str:
+    """How a program ended, in words: its status, or the signal that ended it."""
+    number = _signal(code)
+    if not number:
         return f"ended with {code}"
     with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"
+        return f"was ended by {signal.Signals(number).name}"
+    return f"was ended by signal {number}"
 
 
 def _environment(machine: machines.Machine, wanted: build.Build) -> Mapping[str, str]:
@@ -247,7 +274,7 @@ def _environment(machine: machines.Machine, wanted: build.Build) -> Mapping[str,
         "GIT_CEILING_DIRECTORIES": machine.path(build.HOME),
         "NINJA_STATUS": "[%f/%t] ",
         **wanted.environment,
-        "PATH": means.search_path(machine, wanted.environment),
+        "PATH": means.search_path(machine, wanted.search(machine)),
     }
 
 

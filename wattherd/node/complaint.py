@@ -16,14 +16,14 @@ _HINTS: Tuple[Tuple[str, str], ...] = (
     ("Killed signal terminated", "the compiler ran out of memory: unload a model first, raise memory_per_job_mb, or build on another node"),
     (
         "nsupported gpu architecture",
-        "this CUDA toolkit does not know that architecture: compare nvcc --list-gpu-arch with CMAKE_CUDA_ARCHITECTURES",
+        "this CUDA toolkit does not know that architecture: compare nvcc --list-gpu-arch with the card (docs/cuda.md)",
     ),
     ("No space left on device", "the disk filled up while building: df -h /var/cache/wattherd"),
     (
         "exception specification is incompatible",
-        "the C library is newer than this CUDA toolkit: use a newer toolkit, or build on another node",
+        "the C library is newer than this CUDA toolkit's headers: use CUDA 13.2 or newer, or build on an older distribution and ship",
     ),
-    ("unsupported GNU version", "gcc is newer than this CUDA toolkit allows: give CMAKE_CUDA_HOST_COMPILER=g++-N in the build's options"),
+    ("unsupported GNU version", "gcc is newer than this CUDA toolkit allows: cuda: {host_compiler: g++-N} names an older one"),
     ("or higher is required", "a newer cmake is needed on that node"),
     ("COMPILER could be found", "a compiler is missing on that node: add its package to the build's packages"),
 )

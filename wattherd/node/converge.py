@@ -102,6 +102,8 @@ class Run:
                 state = self._state(resource)
                 if base.delta(resource.wanted(), state):
                     resource.preflight(self.machine, state)
+                    for words in resource.notes(self.machine):
+                        self.emit(event.note(words))
             except errors.Problem as problem:
                 if not (problem.code == "port-in-use" and port_may_free):
                     problems.append((resource, problem))
@@ -233,7 +235,7 @@ class Run:
         if kept:
             self._keep(entry.id, kept)
             return
-        self.gone.add(entry.id.partition(":")[2])
+        self.gone.update(resource.takes())
         self._forget(entry.id)
         self.tally.add("changed")
         self.emit(event.changed(entry.id, "remove", {}, check=self.job.check))

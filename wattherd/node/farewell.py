@@ -12,7 +12,7 @@ from typing import Iterator, List
 from wattherd import machine as machines
 from wattherd import store, units
 from wattherd.node import converge, generations
-from wattherd.resources import tree
+from wattherd.resources import secret, tree
 from wattherd.wire import event, manifest
 
 RELEASES = "/opt/wattherd/releases"
@@ -20,6 +20,7 @@ RELEASES = "/opt/wattherd/releases"
 FOLDERS = (
     store.BLOBS,
     store.BUILDS,
+    secret.KEPT,
     generations.FOLDER,
     f"{store.HOME}/pending",
     store.HOME,
@@ -57,13 +58,8 @@ def _own(machine: machines.Machine) -> Iterator[str]:
     for name in machine.names(RELEASES):
         if tree.is_marked(machine, f"{RELEASES}/{name}"):
             yield f"{RELEASES}/{name}"
-    for name in machine.names(store.BLOBS):
-        if _BLOB.match(name):
-            yield f"{store.BLOBS}/{name}"
-    for folder in (store.BUILDS, generations.FOLDER):
-        for name in machine.names(folder):
-            if _RECORD.match(name):
-                yield f"{folder}/{name}"
+    for folder, mine in ((store.BLOBS, _BLOB), (secret.KEPT, _BLOB), (store.BUILDS, _RECORD), (generations.FOLDER, _RECORD)):
+        yield from (f"{folder}/{name}" for name in machine.names(folder) if mine.match(name))
     for path in (generations.OWNED, generations.JOURNAL):
         if machine.exists(path):
             yield path

@@ -1,4 +1,4 @@
-"""Reads the facts of this node: cheap files only, so that a `hello` costs milliseconds. Writes nothing, wakes no GPU."""
+"""Reads the facts of this node: cheap files only, so that a `hello` costs milliseconds. Wakes no GPU that it has met before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Dict, List, Set, Tuple
 
 from wattherd import machine as machines
 from wattherd import store
-from wattherd.node import generations
+from wattherd.node import cards, generations, toolchains
+from wattherd.resources import driver
 from wattherd.wire import facts
 
 CURRENT = "/opt/wattherd/current"
@@ -33,8 +34,12 @@ def facts_of(machine: machines.Machine) -> facts.Facts:
         memory_bytes=memory.get("MemTotal", 0),
         memory_available_bytes=memory.get("MemAvailable", 0),
         disks=_disks(machine),
-        gpus=_gpus(machine),
+        gpus=cards.found(machine),
+        driver=driver.version(machine),
+        cuda=toolchains.cuda(machine),
+        tools=toolchains.tools(machine),
         jetson=_jetson(machine),
+        soc=cards.soc(machine),
         user=machine.owner_name(os.geteuid()),
         builds=tuple(store.builds(machine).values()),
         release=os.path.basename(machine.readlink(CURRENT) or ""),
@@ -53,6 +58,8 @@ def _system(machine: machines.Machine) -> facts.System:
         os_name=release.get("PRETTY_NAME", ""),
         kernel=os.uname().release,
         libc=_libc(),
+        libstdcxx=toolchains.libstdcxx(machine),
+        components=toolchains.components(machine),
         init=machine.text("/proc/1/comm").strip(),
         boot_id=machine.text("/proc/sys/kernel/random/boot_id").strip(),
         uptime_s=float(uptime[0]) if uptime else 0.0,
@@ -105,17 +112,6 @@ def _disks(machine: machines.Machine) -> Tuple[facts.Disk, ...]:
             stat = os.statvfs(real or "/")
             found.append(facts.Disk(path, stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
     return tuple(found)
-
-
-def _gpus(machine: machines.Machine) -> Tuple[facts.Gpu, ...]:
-    """NVIDIA cards from /proc/driver/nvidia, which the driver fills without waking a card."""
-    folder = "/proc/driver/nvidia/gpus"
-    cards: List[facts.Gpu] = []
-    for bus in machine.names(folder):
-        pairs = _pairs(machine.text(f"{folder}/{bus}/information"), ":")
-        uuid = pairs.get("GPU UUID", "")
-        cards.append(facts.Gpu(bus, "nvidia", pairs.get("Model", ""), "" if "?" in uuid else uuid))
-    return tuple(cards)
 
 
 def _jetson(machine: machines.Machine) -> str:

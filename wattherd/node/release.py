@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from wattherd import errors, store
 from wattherd import machine as machines
+from wattherd.node import elf, libraries
 from wattherd.resources import build, tree
 
 FOLDER = "bin"
@@ -66,7 +67,10 @@ def describe(machine: machines.Machine, wanted: build.Build, folder: str) -> Map
         path = f"{folder}/{FOLDER}/{name}"
         real = machine.path(path)
         if not os.path.islink(real):
-            files.append({"path": f"{FOLDER}/{name}", "size_bytes": os.path.getsize(real), "sha256": _sha256(machine, path)})
+            row: Dict[str, Any] = {"path": f"{FOLDER}/{name}", "size_bytes": os.path.getsize(real), "sha256": _sha256(machine, path)}
+            found = elf.read(real)
+            needs = sorted(libraries.newest_of(found).values()) if found else []
+            files.append({**row, **({"needs": needs} if needs else {})})
     document = {
         "build": wanted.fingerprint,
         "name": wanted.name,
@@ -74,6 +78,7 @@ def describe(machine: machines.Machine, wanted: build.Build, folder: str) -> Map
         "source": wanted.source,
         "options": dict(wanted.options),
         "targets": list(wanted.targets),
+        "needs": list(libraries.versions(machine, f"{folder}/{FOLDER}")),
         "files": files,
     }
     machine.write(f"{folder}/{tree.MARKER}", json.dumps(document, sort_keys=True, indent=1).encode())

@@ -14,7 +14,7 @@ from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Option
 
 from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.node import converge, generations, probe
+from wattherd.node import converge, generations, probe, secrets
 from wattherd.wire import event, facts, fields, frame, manifest
 
 LOCK = "/run/wattherd.lock"
@@ -33,6 +33,7 @@ class Session:
         self.gone = threading.Event()
         self.verbs: Mapping[str, Callable[[fields.Document], Mapping[str, Any]]] = {
             "needs": self.needs,
+            "secret": self.keep_secret,
             "builds": self.builds,
             "record-build": self.record_build,
             "check": lambda order: self.converge(order, check=True),
@@ -40,7 +41,10 @@ class Session:
             "history": self.history,
             "rollback": self.rollback,
             "remove": self.remove,
+            "models-gc": self.models_gc,
             "ask": self.ask,
+            "usage": self.usage,
+            "doctor": self.doctor,
         }
 
     def serve(self) -> int:
@@ -60,7 +64,7 @@ class Session:
             verb = fields.text(order, "verb")
             if verb not in self.verbs:
                 raise errors.Problem("protocol-mismatch", f"this node program knows no verb '{verb[:40]}'")
-            if "bytes" in order:
+            if "bytes" in order and verb != "secret":
                 self.receive_manifest(fields.integer(order, "bytes"))
             return event.end(**self.verbs[verb](order))
         except errors.Problem as problem:
@@ -97,7 +101,15 @@ class Session:
     def needs(self, order: fields.Document) -> Mapping[str, Any]:
         missing = converge.needs(self.machine, self.current()[0], _only(order))
         store.check_room(self.machine, {digest: size for wanted in missing.values() for digest, size in wanted.items()})
-        return {"missing": missing}
+        return {"missing": missing, "secrets": secrets.lacking(self.machine, self.current()[0], _only(order))}
+
+    def keep_secret(self, order: fields.Document) -> Mapping[str, Any]:
+        """One secret of the manifest; its bytes follow the line."""
+        body = secrets.receive(self.source, fields.integer(order, "bytes"))
+        with self.lock():
+            store.prepare(self.machine)
+            secrets.keep(self.machine, self.current()[0], fields.text(order, "id"), body)
+        return {}
 
     def builds(self, _order: fields.Document) -> Mapping[str, Any]:
         return {"builds": [fields.plain(built) for built in store.builds(self.machine).values()]}
@@ -117,6 +129,7 @@ class Session:
             tally = converge.Run(self.machine, job, self.emit).converge()
             # Also after a failure: that run ended, and said why. Only one that was cut short leaves its journal.
             generations.finish(self.machine)
+            secrets.prune(self.machine, wanted)
             return _result(tally)
 
     def tell_interrupted(self) -> None:
@@ -152,10 +165,29 @@ class Session:
             self.tell_interrupted()
             return _result(farewell.leave(self.machine, host, self.emit, check=False))
 
+    def models_gc(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import gc
+
+        if not fields.flag(order, "delete", default=False):
+            return {"left": [fields.plain(one) for one in gc.find(self.machine)], "removed": []}
+        with self.lock():
+            left = gc.find(self.machine)
+            return {"left": [fields.plain(one) for one in left], "removed": [one.path for one in left if gc.remove(self.machine, one)]}
+
     def ask(self, order: fields.Document) -> Mapping[str, Any]:
         from wattherd.node import asking  # http.client costs 20 ms of every session that never asks
 
         return asking.complete(self.machine, order)
+
+    def doctor(self, _order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import doctor  # no other session pays for what only a doctor knows
+
+        return doctor.look(self.machine, lambda words: self.emit(event.start(words)))
+
+    def usage(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import usage
+
+        return usage.measure(self.machine, order)
 
     # -- the lock and the heartbeat
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Tuple, Type
 
 from wattherd import errors
-from wattherd.resources import artifact, base, build, directory, file, package, symlink, unit, user
+from wattherd.resources import artifact, base, build, directory, driver, file, flags, haproxy, package, secret, symlink, unit, user, weights
 from wattherd.wire import fields, manifest
 
 TYPES: Tuple[Type[base.Resource], ...] = (
     user.User,
     directory.Directory,
     file.File,
+    secret.Secret,
     symlink.Symlink,
     package.Package,
+    driver.Driver,
+    haproxy.Haproxy,
+    flags.Flags,
     unit.Unit,
     artifact.Artifact,
+    weights.Weights,
     build.Build,
 )
 

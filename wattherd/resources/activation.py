@@ -16,7 +16,7 @@ _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 2.0
 _PAUSE_GROWTH = 1.5
 #: systemd kills by itself after the unit's TimeoutStopSec (90 s unless it says otherwise).
-_STOP_LIMIT_S = 120.0
+STOP_LIMIT_S = 120
 _KILL_LIMIT_S = 15.0
 #: A process that has stood this long without a readiness check is taken as started.
 _SETTLE_S = 1.0
@@ -25,7 +25,9 @@ _INPUTS_LIMIT_S = 5.0
 _UP, _DOWN, _WAIT = "up", "down", "wait"
 
 
-def start(machine: machines.Machine, before: systemd.Seen, *, again: bool, limit_s: float, tell: base.Tell) -> systemd.Seen:
+def start(
+    machine: machines.Machine, before: systemd.Seen, *, again: bool, limit_s: float, tell: base.Tell, stop_limit_s: float = STOP_LIMIT_S
+) -> systemd.Seen:
     """Start, or restart, and wait until it is active. `unit-failed` with the first telling line when it does not come up."""
     if before.active == "failed" or before.restarts or before.sub.startswith("auto-restart"):
         machine.run(["systemctl", "reset-failed", before.name])  # forgets the start limit, and counts restarts from 0
@@ -34,7 +36,7 @@ def start(machine: machines.Machine, before: systemd.Seen, *, again: bool, limit
     done = machine.run(["systemctl", "restart" if again else "start", "--no-block", before.name])
     if done.code != 0:
         raise errors.Problem("unit-failed", f"unit:{before.name} could not be started: {done.words[:400]}", hint=_hint(before.name))
-    return _await_active(machine, records.replace(before, restarts=0), since_s, limit_s, tell)
+    return _await_active(machine, records.replace(before, restarts=0), since_s, limit_s, tell, stop_limit_s)
 
 
 def wait(machine: machines.Machine, seen: systemd.Seen, *, limit_s: float, tell: base.Tell) -> systemd.Seen:
@@ -74,7 +76,7 @@ def await_ready(machine: machines.Machine, started: systemd.Seen, url: str, limi
         now = systemd.look_one(machine, started.name)
         if not now.running or now.invocation != started.invocation or now.restarts > started.restarts:
             raise _failed(machine, now, started.invocation, since_s)
-        status, words = readiness.ask(url)
+        status, words = readiness.ask(url, root=machine.root)
         if status == readiness.READY:
             return
         waited_s = machine.monotonic_s() - begun_s
@@ -85,12 +87,12 @@ def await_ready(machine: machines.Machine, started: systemd.Seen, url: str, limi
         pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
 
-def stop(machine: machines.Machine, name: str, tell: base.Tell) -> None:
+def stop(machine: machines.Machine, name: str, tell: base.Tell, limit_s: float = STOP_LIMIT_S) -> None:
     """Ask, wait, and kill what does not end."""
     machine.run(["systemctl", "stop", "--no-block", name])  # a unit that is gone already is what was asked for
-    if _await_end(machine, name, _STOP_LIMIT_S, tell):
+    if _await_end(machine, name, limit_s, tell):
         return
-    tell(f"{name} did not stop within {_STOP_LIMIT_S:.0f} s: killing it")
+    tell(f"{name} did not stop within {limit_s:.0f} s: killing it")
     machine.run(["systemctl", "kill", "--signal=SIGKILL", name])
     if not _await_end(machine, name, _KILL_LIMIT_S, tell):
         raise errors.Problem(
@@ -100,7 +102,9 @@ def stop(machine: machines.Machine, name: str, tell: base.Tell) -> None:
         )
 
 
-def _await_active(machine: machines.Machine, before: systemd.Seen, since_s: float, limit_s: float, tell: base.Tell) -> systemd.Seen:
+def _await_active(
+    machine: machines.Machine, before: systemd.Seen, since_s: float, limit_s: float, tell: base.Tell, stop_limit_s: float = STOP_LIMIT_S
+) -> systemd.Seen:
     asked_s, pause_s = machine.monotonic_s(), _FIRST_PAUSE_S
     begun_s: Optional[float] = None
     invocation = ""
@@ -113,7 +117,7 @@ def _await_active(machine: machines.Machine, before: systemd.Seen, since_s: floa
             return now
         if verdict == _DOWN:
             raise _failed(machine, now, invocation, since_s)
-        waited_s, bound_s = (clock_s - asked_s, _STOP_LIMIT_S + limit_s) if begun_s is None else (clock_s - begun_s, limit_s)
+        waited_s, bound_s = (clock_s - asked_s, stop_limit_s + limit_s) if begun_s is None else (clock_s - begun_s, limit_s)
         if waited_s >= bound_s:
             raise _not_ready(now, bound_s, f"systemd still says {now.active} ({now.sub})")
         tell(f"{before.name}: {'waiting for the old process to end' if begun_s is None else 'starting'}", waited_s, bound_s, "s")
@@ -154,11 +158,16 @@ def _failed(machine: machines.Machine, now: systemd.Seen, invocation: str, since
     line = systemd.why_it_failed(machine, now.name, invocation, since_s)
     if not invocation:
         return errors.Problem("unit-failed", f"unit:{now.name} was not started: {line or 'systemd named no reason'}", hint=_hint(now.name))
+    from wattherd.resources import complaints  # only who fails needs it
+
     ended = "systemd restarted it after it failed" if now.restarts and now.running else now.exit_words
+    known = complaints.explain([line], now.name) if line else None
+    told = known if known is not None and known.code != "server-error" else None
     return errors.Problem(
         "unit-failed",
         f"unit:{now.name} {'failed' if now.runs_once else 'does not stay up'} ({ended}){': ' if line else ''}{line}",
-        hint=_hint(now.name),
+        hint=f"{told.do}; {_hint(now.name)}" if told is not None and told.do else _hint(now.name),
+        finding=None if told is None else told.code,
         ended=ended,
         restarts=now.restarts or None,
     )

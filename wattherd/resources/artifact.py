@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from typing import AbstractSet, ClassVar, List, Mapping, Optional
+from typing import AbstractSet, ClassVar, List, Mapping, Optional, Tuple
 
 from wattherd import errors, store
 from wattherd import machine as machines
 from wattherd.records import dataclass
-from wattherd.resources import base, tree
+from wattherd.resources import adoption, base, tree
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Artifact(base.Resource):
     """`kind` file: `path` becomes a link to the blob `digest` with `mode`. `kind` tree: `path` becomes the folder in the blob's .tar.gz.
 
     A tree is named by `digest`, or by the fingerprint of its `build`, whose digest only this node's store may know.
-    `keep` releases beside each other survive a removal, the newest ones, and always the one in use.
+    `keep` releases beside each other survive a removal, the newest ones, and always the one in use. A file with this content in one of
+    the folders `adopt` is used where it lies: then the link leads there, and no blob is needed.
     """
 
     TYPE: ClassVar[str] = "artifact"
@@ -34,6 +35,7 @@ class Artifact(base.Resource):
     build: str = ""
     mode: str = "0644"
     keep: int = 2
+    adopt: Tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or posixpath.normpath(self.path) != self.path or self.path == "/":
@@ -72,7 +74,9 @@ class Artifact(base.Resource):
             return {"digest": "(the link leads nowhere)", "mode": ""}
         if not stat.S_ISREG(behind.st_mode):
             return {"digest": "(not a file)", "mode": ""}
-        return {"digest": machine.digest(held), "mode": machine.mode_text(behind)}
+        # Whose file it is decides whose rights count: those of a file of somebody else are never changed, only used.
+        theirs = not held.startswith(store.BLOBS + "/") and not adoption.hidden(machine, held)
+        return {"digest": machine.digest(held), "mode": self.mode if theirs else machine.mode_text(behind)}
 
     def _held(self, machine: machines.Machine) -> Optional[str]:
         target = machine.readlink(self.path)
@@ -111,6 +115,8 @@ class Artifact(base.Resource):
             return {}
         if store.has(machine, self.digest) and machine.digest(store.blob(self.digest)) == self.digest:
             return {}
+        if self._adoptable(machine):
+            return {}
         return {self.digest: self.size_bytes}
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
@@ -119,9 +125,24 @@ class Artifact(base.Resource):
         elif "digest" in delta:
             self._fix_file(machine, tell)
         else:
-            machine.chmod(self._held(machine) or self.path, int(self.mode, 8))
+            held = self._held(machine) or self.path
+            if not held.startswith(store.BLOBS + "/"):
+                adoption.check_readable(machine, held)
+            machine.chmod(held, int(self.mode, 8))
+
+    def _adoptable(self, machine: machines.Machine) -> str:
+        """A file of the node's owner with this content; '' where there is none, or where the store has its own."""
+        if self.kind != "file" or not self.adopt or store.has(machine, self.digest):
+            return ""
+        return adoption.find(machine, self.adopt, self.digest, self.size_bytes)
 
     def _fix_file(self, machine: machines.Machine, tell: base.Tell) -> None:
+        found = self._adoptable(machine)
+        if found:
+            tell(f"{self._name}: {found} has its sha256 and is used where it lies")
+            machine.make_dirs(self._parent)
+            machine.symlink(self.path, found)
+            return
         if store.has(machine, self.digest):
             tell(f"comparing {self._name} with its sha256", 0, store.size_bytes(machine, self.digest), "bytes")
         blob = store.verified(machine, self.digest, self._name)
@@ -165,15 +186,17 @@ class Artifact(base.Resource):
     # -- removal
 
     def ours(self, machine: machines.Machine) -> bool:
-        if self.kind == "file":
-            return (self._held(machine) or "").startswith(store.BLOBS + "/")
-        return tree.is_marked(machine, self.path)
+        return self._leads_to_ours(machine) if self.kind == "file" else tree.is_marked(machine, self.path)
+
+    def _leads_to_ours(self, machine: machines.Machine) -> bool:
+        """A link that Wattherd made: to a blob of the store, or to a file that it found in a folder it was told to look in."""
+        held = self._held(machine) or ""
+        return held.startswith(tuple(f"{folder}/" for folder in (store.BLOBS, *self.adopt)))
 
     def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:
         """Why `remove` would leave this artifact where it is, in words; empty when it would go."""
         if self.kind == "file":
-            ours = (self._held(machine) or "").startswith(store.BLOBS + "/")
-            return "" if ours or not machine.exists(self.path) else f"{self.path} is not a link that Wattherd made"
+            return "" if self._leads_to_ours(machine) or not machine.exists(self.path) else f"{self.path} is not a link that Wattherd made"
         if machine.exists(self.path) and not tree.is_marked(machine, self.path):
             return f"{self.path} is not marked as a release"
         using = self._links_to_it(machine)

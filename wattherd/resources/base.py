@@ -63,8 +63,16 @@ class Resource(abc.ABC):
         """Why `remove` would leave it where it is, in words; empty when it would go. `gone` are paths removed before it. Reads only."""
         return ""
 
+    def takes(self) -> Tuple[str, ...]:
+        """The paths that are gone once it is removed: a folder that holds nothing else may then go too, and a check knows it beforehand."""
+        return (self.id.partition(":")[2],)
+
     def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""
+
+    def notes(self, machine: machines.Machine) -> Tuple[str, ...]:  # noqa: ARG002 - the surface of those that have something to say
+        """What a person should hear before this is fixed although nothing is wrong with it. Asked after `preflight`. Reads only."""
+        return ()
 
     def needs(self, machine: machines.Machine) -> Mapping[str, int]:  # noqa: ARG002 - the surface of those that do
         """Digests (with sizes in bytes) that `fix` would want in the store and that are not there yet."""

@@ -17,7 +17,7 @@ from typing import AbstractSet, ClassVar, List, Mapping, Optional, Tuple
 from wattherd import errors, records, store, units
 from wattherd import machine as machines
 from wattherd.records import dataclass, field
-from wattherd.resources import base, means, package, transient
+from wattherd.resources import base, means, outcome, package, place, toolkit, transient, tree
 from wattherd.wire import fields
 
 HOME = "/var/cache/wattherd/build"
@@ -34,6 +34,11 @@ class Build(base.Resource):
 
     Each of `probes` is run in the release folder (`("bin/llama-server", "--version")`) and must end with 0. `packages` are
     installed and `tools` must then be found. `jobs` 0 means as many as cores and memory allow.
+
+    `toolkit` is the folder of a CUDA toolkit; with `wheels` (digests and sizes) it is made of their folder `inside` first, and so
+    are `programs` (such as a newer CMake), whose bin/ goes before all of PATH. Of the libraries that products need, those whose
+    names begin with one of `ships` are taken along from the toolkit. A row of `expected` is the last word of a probe, a pattern
+    that its output must hold, and what it means when it does not.
     """
 
     TYPE: ClassVar[str] = "build"
@@ -52,11 +57,37 @@ class Build(base.Resource):
     environment: Mapping[str, str] = field(default_factory=dict)
     memory_per_job_mb: int = 700
     description: str = ""
+    toolkit: str = ""
+    wheels: Mapping[str, int] = field(default_factory=dict)
+    inside: str = ""
+    programs: str = ""
+    program_wheels: Mapping[str, int] = field(default_factory=dict)
+    programs_inside: str = ""
+    ships: Tuple[str, ...] = ()
+    expected: Tuple[Tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not re.match(_NAME, self.name) or not re.match(r"[0-9a-z][0-9a-z.-]{11}", self.fingerprint):
             raise errors.Problem("manifest-invalid", f"{self.id}: the name or the fingerprint cannot be used in a path")
         store.blob(self.source)
+        if any(len(row) != 3 for row in self.expected):
+            raise errors.Problem("manifest-invalid", f"{self.id}: what is expected has three words: probe, pattern, meaning")
+        for path, wheels in self.toolkits:
+            place.plain_path(self.id, path)
+            for digest in wheels:
+                store.blob(digest)
+
+    @property
+    def toolkits(self) -> Tuple[Tuple[str, Mapping[str, int]], ...]:
+        """The folders that are made of wheels, each with its wheels."""
+        pairs = ((self.toolkit, self.wheels), (self.programs, self.program_wheels))
+        return tuple((path, wheels) for path, wheels in pairs if path and wheels)
+
+    def search(self, machine: machines.Machine) -> Mapping[str, str]:
+        """The environment in which its tools are looked for: with a PATH that begins with its own programs."""
+        if not self.programs:
+            return self.environment
+        return {**self.environment, "PATH": f"{machine.path(self.programs)}/bin:{self.environment.get('PATH') or means.USUAL_PATH}"}
 
     @property
     def id(self) -> str:
@@ -98,12 +129,20 @@ class Build(base.Resource):
         return {"fingerprint": found.fingerprint}
 
     def needs(self, machine: machines.Machine) -> Mapping[str, int]:
-        return {} if self.actual(machine) == self.wanted() else store.missing(machine, {self.source: self.source_bytes})
+        if self.actual(machine) == self.wanted():
+            return {}
+        lacking = store.missing(machine, {self.source: self.source_bytes})
+        for path, wheels in self.toolkits:
+            lacking.update(toolkit.missing(machine, path, wheels))
+        return lacking
 
     def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
         """Room and memory for compiling, unless there is nothing to compile or the compiler is at work already."""
         if state != self.wanted() and not transient.look(machine, self.unit).running:
-            means.check_room(machine, HOME)
+            means.check_room(machine, HOME, means.ROOM_BYTES * (2 if self.ships else 1))
+            for path, wheels in self.toolkits:
+                if not toolkit.is_whole(machine, path, wheels):
+                    means.check_room(machine, path, toolkit.room_bytes(wheels))
             means.check_memory(machine, self.memory_per_job_mb)
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
@@ -113,7 +152,7 @@ class Build(base.Resource):
         if found.running:
             tell(f"re-attached to a build that is running since {found.since}")
         else:
-            if machine.exists(spec_path(self.folder)) and not machine.exists(result_path(self.folder)):
+            if machine.exists(outcome.spec_path(self.folder)) and not machine.exists(outcome.result_path(self.folder)):
                 tell("an earlier build was cut off before its end (power, or killed); it starts anew")
             self._provide_tools(machine, tell)
             self._start(machine, tell)
@@ -134,8 +173,18 @@ class Build(base.Resource):
             difference = base.delta(wanted.wanted(), wanted.actual(machine))
             if difference:
                 wanted.fix(machine, difference, tell)
+        for path, wheels in self.toolkits:
+            inside = self.inside if path == self.toolkit else self.programs_inside
+            toolkit.assemble(machine, path, wheels, inside, tell)
+        if self.toolkit and not machine.exists(f"{self.toolkit}/bin/nvcc"):
+            raise errors.Problem(
+                "build-tool-missing",
+                f"there is no nvcc in {self.toolkit}/bin, and {self.name} is to be built with it",
+                hint="install that CUDA toolkit, or cuda: {toolkit: wheels}, or let another node build and ship it",
+                tool="nvcc",
+            )
         for name in self.tools:
-            if means.find_tool(machine, name, self.environment) is None:
+            if means.find_tool(machine, name, self.search(machine)) is None:
                 raise errors.Problem(
                     "build-tool-missing",
                     f"{name} is needed to build {self.name} and is not on this node",
@@ -157,7 +206,7 @@ class Build(base.Resource):
         ours = posixpath.dirname(posixpath.abspath(errors.__file__))
         shutil.copytree(ours, machine.path(f"{self.folder}/program/wattherd"), ignore=shutil.ignore_patterns("__pycache__"))
         spec = fields.plain(records.replace(self, jobs=jobs))
-        machine.write(spec_path(self.folder), json.dumps(spec, sort_keys=True).encode(), mode=0o600)
+        machine.write(outcome.spec_path(self.folder), json.dumps(spec, sort_keys=True).encode(), mode=0o600)
         machine.run(["systemctl", "reset-failed", self.unit])
         machine.must(
             transient.start_argv(
@@ -167,25 +216,25 @@ class Build(base.Resource):
 
     def program(self, machine: machines.Machine) -> List[str]:
         """The builder's command line, run from its own copy of this program."""
-        given = [machine.path(f"{self.folder}/program"), spec_path(self.folder), *([machine.root] if machine.root else [])]
+        given = [machine.path(f"{self.folder}/program"), outcome.spec_path(self.folder), *([machine.root] if machine.root else [])]
         return [sys.executable, "-I", "-S", "-c", _START, *given]
 
     def _follow(self, machine: machines.Machine, tell: base.Tell) -> Optional[errors.Problem]:
         """Tell the builder's progress until it has left a result, or until its unit is gone without one."""
-        shown: Optional[Progress] = None
+        shown: Optional[outcome.Progress] = None
         look_again_s = machine.monotonic_s() + _LOOK_S
         while True:
-            problem, ended = read_result(machine, self.folder)
+            problem, ended = outcome.read_result(machine, self.folder)
             if ended:
                 return problem
-            found = read_progress(machine, self.folder)
+            found = outcome.read_progress(machine, self.folder)
             if found is not None and found != shown:
                 tell(found.words, found.done, found.total, found.unit)
                 shown = found
             if machine.monotonic_s() >= look_again_s:
                 unit = transient.look(machine, self.unit)
                 if not unit.running:
-                    problem, ended = read_result(machine, self.folder)
+                    problem, ended = outcome.read_result(machine, self.folder)
                     return problem if ended else self._vanished(machine, unit)
                 look_again_s = machine.monotonic_s() + _LOOK_S
             machine.wait(_STEP_S)
@@ -230,45 +279,12 @@ class Build(base.Resource):
             tell(f"{self.name} {self.short}: {self.kept(machine)}")
         if machine.exists(self.folder):
             machine.remove_tree(self.folder)
+        self._remove_toolkits(machine)
 
-
-# -- what the builder leaves
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far the builder is: `done` of `total` in `unit`; a total of 0 is unknown."""
-
-    phase: str
-    words: str
-    done: int = 0
-    total: int = 0
-    unit: str = ""
-
-
-def spec_path(folder: str) -> str:
-    return folder + "/spec.json"
-
-
-def progress_path(folder: str) -> str:
-    return folder + "/progress.json"
-
-
-def result_path(folder: str) -> str:
-    return folder + "/result.json"
-
-
-def read_progress(machine: machines.Machine, folder: str) -> Optional[Progress]:
-    with contextlib.suppress(ValueError, errors.Problem):
-        return fields.build(Progress, fields.document(json.loads(machine.read(progress_path(folder)) or b""), "progress"))
-    return None
-
-
-def read_result(machine: machines.Machine, folder: str) -> Tuple[Optional[errors.Problem], bool]:
-    """(the problem that the builder told, if any; whether it told a result at all)."""
-    with contextlib.suppress(ValueError, errors.Problem):
-        told = fields.document(json.loads(machine.read(result_path(folder)) or b""), "result")
-        if "problem" in told:
-            return errors.Problem.from_dict(fields.document(told["problem"], "problem")), True
-        return None, True
-    return None, False
+    def _remove_toolkits(self, machine: machines.Machine) -> None:
+        """A toolkit that was made of wheels goes with the last build that was compiled with it."""
+        others = "".join(machine.text(outcome.spec_path(f"{HOME}/{name}")) for name in machine.names(HOME))
+        for path, _wheels in self.toolkits:
+            if json.dumps(path) not in others and tree.is_marked(machine, path):
+                machine.remove_tree(path)
+                machine.rmdir(posixpath.dirname(path))

@@ -6,6 +6,7 @@ import contextlib
 import re
 from typing import Dict, List, Sequence, Set, Tuple
 
+from wattherd import errors
 from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import systemd
@@ -46,6 +47,26 @@ def held(machine: machines.Machine, ports: Sequence[int]) -> Tuple[Holder, ...]:
 def foreign(machine: machines.Machine, ports: Sequence[int], seen: systemd.Seen) -> Tuple[Holder, ...]:
     """The holders that are not of this unit."""
     return tuple(one for one in held(machine, ports) if not _belongs(machine, one.pid, seen))
+
+
+def check_free(machine: machines.Machine, label: str, ports: Sequence[int], unit: str, *, beside_ours: bool) -> None:
+    """`port-in-use` when another holds one of them.
+
+    `beside_ours`: before the run a port may still belong to another unit of Wattherd, which this run may take away.
+    """
+    if not held(machine, ports):
+        return
+    for one in foreign(machine, ports, systemd.look_one(machine, unit)):
+        if beside_ours and systemd.started_with(machine, one.pid):
+            continue
+        raise errors.Problem(
+            "port-in-use",
+            f"{label} wants port {one.port}, which {one.words} holds",
+            hint="stop that program, or give this one another port: this unit was left as it is",
+            port=one.port,
+            pid=one.pid or None,
+            program=one.program or None,
+        )
 
 
 def _belongs(machine: machines.Machine, pid: int, seen: systemd.Seen) -> bool:

@@ -8,8 +8,9 @@ from typing import List, Mapping, Optional, Tuple
 from wattherd import errors, units
 from wattherd import machine as machines
 
-#: Source, objects and release of one llama.cpp build; a CUDA build needs the most.
+#: Source, objects and release of one llama.cpp build. One that ships a toolkit's libraries has them three times for a while: twice that.
 ROOM_BYTES = 2 * 1024 * 1024 * 1024
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MIB = 1024 * 1024
 
 
@@ -43,21 +44,22 @@ def check_memory(machine: machines.Machine, per_job_mb: int) -> None:
         )
 
 
-def check_room(machine: machines.Machine, folder: str) -> None:
+def check_room(machine: machines.Machine, folder: str, needed_bytes: int = 0) -> None:
+    needed_bytes = needed_bytes or ROOM_BYTES
     free_bytes = machine.free_bytes(folder)
-    if free_bytes < ROOM_BYTES:
+    if free_bytes < needed_bytes:
         raise errors.Problem(
             "disk-full",
-            f"a build needs {units.size(ROOM_BYTES)} under {folder}, and only {units.size(free_bytes)} are free",
+            f"a build needs {units.size(needed_bytes)} under {folder}, and only {units.size(free_bytes)} are free",
             hint="free space there, or build on another node and let it be shipped",
-            needed_bytes=ROOM_BYTES,
+            needed_bytes=needed_bytes,
             free_bytes=free_bytes,
         )
 
 
 def search_path(machine: machines.Machine, environment: Mapping[str, str]) -> str:
     """PATH for a build: what the role says, else the system's. CUDA's folder is on no unit's PATH, so it is looked for."""
-    usual = environment.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    usual = environment.get("PATH") or USUAL_PATH
     toolkits = sorted((name for name in machine.names("/usr/local") if re.match(r"cuda(-[\d.]+)?\Z", name)), key=_version)
     # /usr/local/cuda is the administrator's choice; without it the newest one counts.
     chosen = [f"/usr/local/{name}/bin" for name in toolkits if machine.is_dir(f"/usr/local/{name}/bin")][:1]

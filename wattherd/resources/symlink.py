@@ -12,7 +12,7 @@ from typing import ClassVar, Optional, Tuple
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.records import dataclass
-from wattherd.resources import base, place
+from wattherd.resources import base, place, probes
 
 _PROBE_LIMIT_S = 60.0
 _LINE_LIMIT = 400
@@ -31,19 +31,25 @@ _TIMED_OUT = 124
 
 @dataclass(frozen=True)
 class Symlink(base.Resource):
-    """`probes` are argument lists that must all succeed before the link is turned; they are not run when it stands right."""
+    """`probes` are argument lists that must all succeed before the link is turned; they are not run when it stands right.
+
+    A row of `expected` is the last word of a probe, a pattern that its output must hold, and what it means when it does not.
+    """
 
     TYPE: ClassVar[str] = "symlink"
 
     path: str
     target: str
     probes: Tuple[Tuple[str, ...], ...] = ()
+    expected: Tuple[Tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if place.plain_path(f"symlink:{self.path}", self.path) != self.path or not self.target:
             raise errors.Problem("manifest-invalid", f"{self.id}: a link has a path that does not end in '/', and a target")
         if not all(self.probes):
             raise errors.Problem("manifest-invalid", f"{self.id}: a probe names no program")
+        if any(len(row) != 3 for row in self.expected):
+            raise errors.Problem("manifest-invalid", f"{self.id}: what is expected has three words: probe, pattern, meaning")
 
     @property
     def id(self) -> str:
@@ -94,7 +100,15 @@ class Symlink(base.Resource):
         except OSError as error:  # the kernel refused to start it: another architecture, no right to execute
             done = machines.Result(126, b"", f"{argv[0]}: {error.strerror}".encode())
         if done.code == 0:
-            return
+            lacking = probes.lacking(argv, self.expected, done)
+            if not lacking:
+                return
+            known = _known_reason(done)
+            raise errors.Problem(
+                "release-does-not-run",
+                f"{self.id}: {lacking}" + (f": {known}" if known else ""),
+                hint="nothing was switched: what was in use stays in use",
+            )
         raise errors.Problem(
             "release-does-not-run",
             f"{self.id}: {argv[0]} does not run on this node: {_reason(done)}",
@@ -107,10 +121,9 @@ class Symlink(base.Resource):
 def _reason(done: machines.Result) -> str:
     if done.code in _SIGILL:
         return "it was built for another CPU (illegal instruction)"
-    for pattern, words in _REASONS:
-        found = re.search(pattern, done.words)
-        if found:
-            return words.format(*found.groups())
+    known = _known_reason(done)
+    if known:
+        return known
     if done.code == _TIMED_OUT:
         return f"it did not end within {_PROBE_LIMIT_S:.0f} s"
     line = _telling_line(done)
@@ -118,6 +131,11 @@ def _reason(done: machines.Result) -> str:
         return line or "the program was not found"
     ended = f"signal {-done.code}" if done.code < 0 else f"exit status {done.code}"
     return f"{ended}: {line}" if line else ended
+
+
+def _known_reason(done: machines.Result) -> str:
+    found = ((re.search(pattern, done.words), words) for pattern, words in _REASONS)
+    return next((words.format(*match.groups()) for match, words in found if match), "")
 
 
 def _telling_line(done: machines.Result) -> str:

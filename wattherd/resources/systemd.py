@@ -199,3 +199,14 @@ def _seen(name: str, block: str) -> Seen:
 def _number(rows: Mapping[str, str], key: str) -> int:
     value = rows.get(key, "")
     return int(value) if value.isdigit() else 0
+
+
+def setting(text: str, key: str) -> str:
+    """The last value of a key in the [Service] sections."""
+    section, value = "", ""
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            section = line.strip()[1:].partition("]")[0]
+        elif section == "Service" and line.partition("=")[0].strip() == key:
+            value = line.partition("=")[2].strip()
+    return value

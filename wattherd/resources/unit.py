@@ -7,15 +7,16 @@ means restart, and a marker keeps that due when a run is killed in between.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import stat
-from typing import ClassVar, Mapping, Optional, Sequence, Tuple
+from typing import Callable, ClassVar, ContextManager, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.records import dataclass, field
-from wattherd.resources import activation, base, listeners, place, readiness, systemd
+from wattherd.resources import activation, base, drain, listeners, place, readiness, systemd
 
 #: One file for each unit whose file was written and whose follow-up is not finished: its content is what stood there before.
 PENDING = "/var/lib/wattherd/pending"
@@ -36,6 +37,9 @@ class Unit(base.Resource):
 
     A oneshot without RemainAfterExit is inactive after it ran, so `started` means that its last run did not fail, and
     `stopped` that nobody wants it run now; the timer that starts it is a unit of its own.
+
+    `drain` says how the front proxy is told to keep requests away before the process goes (resources/drain.py); `stop_limit_s` how long
+    the process may take to end, where that is longer than a process usually takes.
     """
 
     TYPE: ClassVar[str] = "unit"
@@ -50,6 +54,8 @@ class Unit(base.Resource):
     ready_timeout_s: int = 60
     ports: Tuple[int, ...] = ()
     sensitive: bool = False
+    drain: Mapping[str, str] = field(default_factory=dict)
+    stop_limit_s: int = activation.STOP_LIMIT_S
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -60,6 +66,8 @@ class Unit(base.Resource):
             raise errors.Problem("manifest-invalid", f"{self.id}: the state is started or stopped, not {self.state!r}")
         if self.ready_url:
             readiness.check_url(self.id, self.ready_url)
+        if self.drain:
+            drain.read(self.id, self.drain)
         if self.text and self.enabled and "\n[Install]" not in f"\n{self.text}":
             raise errors.Problem(
                 "unit-invalid",
@@ -78,6 +86,8 @@ class Unit(base.Resource):
             state["inputs"] = self._digest()
         if self._started and self.ready_url:
             state["ready"] = True
+        if self._started and self.drain:
+            state["admitted"] = True
         return state
 
     def actual(self, machine: machines.Machine) -> Optional[base.State]:
@@ -95,7 +105,7 @@ class Unit(base.Resource):
         if state is not None and state.get("load") == "masked":
             raise self._masked()
         if self._started:
-            self._check_ports(machine, beside_ours=True)
+            listeners.check_free(machine, self.id, self.ports, self.name, beside_ours=True)
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._check_file(machine)
@@ -103,19 +113,20 @@ class Unit(base.Resource):
         if seen.masked:
             raise self._masked()
         if self._started:
-            self._check_ports(machine, beside_ours=False)
+            listeners.check_free(machine, self.id, self.ports, self.name, beside_ours=False)
         rewritten = self._write(machine)
         seen = self._load(machine, seen, rewritten=rewritten)
         self._enable(machine, seen, again=rewritten)
         if not self._started:
             if not self._rests(seen):
-                activation.stop(machine, self.name, tell)
+                self._stop(machine, seen, tell)
             machine.unlink(self._marker)
             return
-        seen = self._start(machine, seen, tell, rewritten=rewritten)
-        machine.unlink(self._marker)
-        if self.ready_url:
-            activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
+        with self._held(machine, tell) as empty:
+            seen = self._start(machine, seen, tell, empty, rewritten=rewritten)
+            machine.unlink(self._marker)
+            if self.ready_url:
+                activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
 
     def is_new(self, machine: machines.Machine, state: Optional[base.State]) -> bool:
         """A unit that a package brought is not new, but our file over it is."""
@@ -137,7 +148,7 @@ class Unit(base.Resource):
             return
         seen = systemd.look_one(machine, self.name)
         if not seen.ended:
-            activation.stop(machine, self.name, tell)
+            self._stop(machine, seen, tell)
         machine.run(["systemctl", "disable", self.name])
         if self.text:
             machine.unlink(self._path)
@@ -169,7 +180,12 @@ class Unit(base.Resource):
         """Whether a main process runs that can be asked what it was started from."""
         if not self.text or not self._started or not self.name.endswith(".service"):
             return False
-        return _setting(self.text, "Type") != "oneshot" and _setting(self.text, "RemainAfterExit") not in {"yes", "true", "1", "on"}
+        return systemd.setting(self.text, "Type") != "oneshot" and systemd.setting(self.text, "RemainAfterExit") not in {
+            "yes",
+            "true",
+            "1",
+            "on",
+        }
 
     def _digest(self) -> str:
         return hashlib.sha256(f"{self.text}\0{self.inputs}".encode()).hexdigest()
@@ -194,7 +210,9 @@ class Unit(base.Resource):
         if self._shows_inputs:
             state["inputs"] = systemd.started_with(machine, seen.pid)
         if self._started and self.ready_url:
-            state["ready"] = seen.running and readiness.ask(self.ready_url)[0] == readiness.READY
+            state["ready"] = seen.running and readiness.ask(self.ready_url, root=machine.root)[0] == readiness.READY
+        if self._started and self.drain:
+            state["admitted"] = drain.admitted(machine, drain.read(self.id, self.drain))
         return state
 
     def _file(self, machine: machines.Machine) -> Optional[bytes]:
@@ -267,13 +285,28 @@ class Unit(base.Resource):
         elif not self.enabled and self._enabled(seen):
             machine.must(["systemctl", "disable", self.name])
 
-    def _start(self, machine: machines.Machine, seen: systemd.Seen, tell: base.Tell, *, rewritten: bool) -> systemd.Seen:
+    def _held(self, machine: machines.Machine, tell: base.Tell) -> ContextManager[Callable[[], None]]:
+        """What keeps requests away from the process while it goes and comes; where no proxy stands before it, nothing."""
+        return drain.held(machine, drain.read(self.id, self.drain), tell) if self.drain else contextlib.nullcontext(_nothing)
+
+    def _stop(self, machine: machines.Machine, seen: systemd.Seen, tell: base.Tell) -> None:
+        with self._held(machine, tell) as empty:
+            if seen.running:
+                empty()
+            activation.stop(machine, self.name, tell, self.stop_limit_s)
+
+    def _start(
+        self, machine: machines.Machine, seen: systemd.Seen, tell: base.Tell, empty: Callable[[], None], *, rewritten: bool
+    ) -> systemd.Seen:
         again = systemd.started_with(machine, seen.pid) != self._digest() if self._shows_inputs else rewritten
         if not again and (seen.running or (seen.runs_once and seen.active == "inactive")):
             return seen
         if not again and seen.active == "activating" and not seen.sub.startswith("auto-restart"):
             return activation.wait(machine, seen, limit_s=self.ready_timeout_s, tell=tell)
-        seen = activation.start(machine, seen, again=not seen.ended, limit_s=self.ready_timeout_s, tell=tell)
+        if seen.running:
+            empty()
+        limits = {"limit_s": self.ready_timeout_s, "stop_limit_s": self.stop_limit_s}
+        seen = activation.start(machine, seen, again=not seen.ended, tell=tell, **limits)
         if self._shows_inputs:
             activation.await_inputs(machine, seen, self._digest())
             if not self.ready_url and seen.type not in _TELLS_ITSELF:
@@ -289,22 +322,6 @@ class Unit(base.Resource):
         if found is not None and not stat.S_ISREG(found.st_mode):
             raise place.conflict(self.id, self._path, found, "a file")
 
-    def _check_ports(self, machine: machines.Machine, *, beside_ours: bool) -> None:
-        """`beside_ours`: before the run a port may still belong to another unit of Wattherd, which this run may take away."""
-        if not listeners.held(machine, self.ports):
-            return
-        for one in listeners.foreign(machine, self.ports, systemd.look_one(machine, self.name)):
-            if beside_ours and systemd.started_with(machine, one.pid):
-                continue
-            raise errors.Problem(
-                "port-in-use",
-                f"{self.id} wants port {one.port}, which {one.words} holds",
-                hint="stop that program, or give this one another port: this unit was left as it is",
-                port=one.port,
-                pid=one.pid or None,
-                program=one.program or None,
-            )
-
     def _masked(self) -> errors.Problem:
         return errors.Problem(
             "unit-invalid",
@@ -313,12 +330,5 @@ class Unit(base.Resource):
         )
 
 
-def _setting(text: str, key: str) -> str:
-    """The last value of a key in the [Service] sections."""
-    section, value = "", ""
-    for line in text.splitlines():
-        if line.lstrip().startswith("["):
-            section = line.strip()[1:].partition("]")[0]
-        elif section == "Service" and line.partition("=")[0].strip() == key:
-            value = line.partition("=")[2].strip()
-    return value
+def _nothing() -> None:
+    """Where no proxy stands before a process, nothing empties it."""

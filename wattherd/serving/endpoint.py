@@ -23,6 +23,7 @@ class Endpoint:
 
     host: str
     instance: str
+    preset: str
     model: str
     url: str
     local: bool
@@ -66,6 +67,7 @@ def endpoints(host: str, address: str, server: settings.Serve, trained: dict[str
         yield Endpoint(
             host=host,
             instance=server.name,
+            preset=name if server.router is not None else "",
             model=options.alias or name,
             url=url,
             local=local,

@@ -107,7 +107,7 @@ def _no_version(
         shown = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
         return errors.Problem(
             "source-missing",
-            f"{release} has no {_KINDS[suffix].split(' ', 1)[1]} on {host}, only {shown}",
+            f"{release} has no {_KINDS.get(suffix, f'file {suffix}').split(' ', 1)[1]} on {host}, only {shown}",
             hint="another version may have one",
             host=host,
         )

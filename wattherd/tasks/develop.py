@@ -26,6 +26,7 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
         "wattherd/node",
         "wattherd/resources",
         "wattherd/wire",
+        "wattherd/gguf",
         "wattherd/machine.py",
         "wattherd/store.py",
         "wattherd/errors.py",

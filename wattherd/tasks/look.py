@@ -42,6 +42,20 @@ def ask(common: Common, prompt: str, *, server: str | None = None, max_tokens: i
 
 
 @command(LOOK)
+def doctor(common: Common) -> int:
+    """Look for what is wrong on hosts: units, builds, devices, driver, kernel log. Changes nothing."""
+    from wattherd.console import findings
+    from wattherd.verbs import doctor as examining
+
+    names = common.listed(writes=False)
+    if names is not None:
+        from wattherd.console import reports
+
+        return reports.host_list(common.screen, names)
+    return findings.diagnosed(common.screen, examining.doctor(common.access(), common.selection, common.screen))
+
+
+@command(LOOK)
 def history(common: Common) -> int:
     """List the generations that each node keeps."""
     from wattherd.console import reports
@@ -58,8 +72,14 @@ def inventory_show(common: Common, *, explain: str | None = None) -> int:
     return inventories.show(common.screen, common.project, common.selection, explain)
 
 
-@command(("hosts", "limit", "inventory", "extra_vars", "json"), help={"format": "env, litellm or openwebui; without it a table"})
-def endpoints(common: Common, *, format: str | None = None) -> int:  # noqa: A002 - the flag's name is the contract
+@command(
+    LOOK,
+    help={
+        "format": "env, litellm or openwebui; without it a table",
+        "measure": "ask the hosts how full a slot has ever been (wakes no model)",
+    },
+)
+def endpoints(common: Common, *, format: str | None = None, measure: bool = False) -> int:  # noqa: A002 - the flag's name is the contract
     """Print what clients and gateways need: addresses, models, token budgets. Keys are named, never shown."""
     from wattherd.console import endpoints as shown
     from wattherd.verbs import endpoints as verb
@@ -67,6 +87,15 @@ def endpoints(common: Common, *, format: str | None = None) -> int:  # noqa: A00
 
     if format is not None and format not in shown.FORMATS:
         raise errors.Problem("bad-flag", f"--format {format} is none of {', '.join(shown.FORMATS)}")
+    names = common.listed(writes=False)
+    if names is not None:
+        from wattherd.console import reports
+
+        return reports.host_list(common.screen, names)
     # A text for a file must stay alone on stdout.
     seen = common.screen if format is None else watch.Silent()
-    return shown.show(common.screen, verb.endpoints(common.project, common.selection, seen), format)
+    found = verb.endpoints(common.project, common.selection, seen)
+    if format is not None:
+        return shown.text(common.screen, found, format)
+    uses, lost = verb.measured(common.access(), common.selection, found, seen) if measure else ({}, {})
+    return shown.table(common.screen, found, uses, lost)

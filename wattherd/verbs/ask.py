@@ -43,7 +43,7 @@ def ask(reach: access.Access, selection: project.Selection, question: Question, 
 
 
 def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answer:
-    server = _server(host, question.server)
+    server, model = _server(host, question.server)
     opened = reach.open(host)
     try:
         order = {
@@ -53,6 +53,10 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
             "prompt": question.prompt,
             "max_tokens": question.max_tokens,
             "timeout_s": question.timeout_s,
+            "model": model,
+            # The node reads the key itself: it is the one that its server was started with, whatever this controller holds by now.
+            "key_file": f"/etc/wattherd/serve/{server.name}.env" if server.api_key is not None else "",
+            "certificate": f"/etc/wattherd/proxy/tls/{server.name}.pem" if server.tls is not None else "",
         }
         told = opened.call(order)
     finally:
@@ -67,15 +71,30 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
     )
 
 
-def _server(host: inventory.Host, name: str | None) -> settings.Serve:
+def _server(host: inventory.Host, name: str | None) -> tuple[settings.Serve, str]:
+    """The instance, and the model to ask for where it is a router: the one that was named, else the first that starts with it."""
     served = host.settings.serve
     if not served:
         raise errors.Problem(
             "unknown-model", f"{host.name} serves nothing", hint="list an instance under serve: in its group_vars or host_vars, then deploy"
         )
     if name is None:
-        return served[0]
+        return served[0], _first(served[0])
     for one in served:
         if name in (one.name, one.model):
-            return one
-    raise errors.Problem("unknown-model", f"{host.name} serves no '{name}'", hint=f"it serves: {', '.join(one.name for one in served)}")
+            return one, _first(one)
+        inside = [preset.name for preset in one.router.models if name in _called(one, preset)] if one.router is not None else []
+        if inside:
+            return one, inside[0]
+    known = [one.name for one in served] + [f"{one.name}/{preset.name}" for one in served if one.router for preset in one.router.models]
+    raise errors.Problem("unknown-model", f"{host.name} serves no '{name}'", hint=f"it serves: {', '.join(known)}")
+
+
+def _called(server: settings.Serve, preset: settings.Preset) -> tuple[str, ...]:
+    return preset.name, preset.alias or preset.name, f"{server.name}/{preset.name}"
+
+
+def _first(server: settings.Serve) -> str:
+    if server.router is None:
+        return ""
+    return next((preset.name for preset in server.router.models if preset.load_on_start), server.router.models[0].name)

@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from wattherd import errors, fleet, inventory, plan
-from wattherd.verbs import access, prepare, project, running, staging, watch
+from wattherd.verbs import access, models, prepare, project, running, staging, watch
 from wattherd.wire import facts, manifest
+
+_MOST_NAMES = 4
 
 
 def deploy(reach: access.Access, selection: project.Selection, options: running.Options, seen: watch.Watch) -> running.Report:
@@ -24,11 +26,14 @@ def deploy(reach: access.Access, selection: project.Selection, options: running.
     fleet.batches([host.name for host in hosts], options.serial)
     project.check_tags([*options.tags, *options.skip_tags], sorted({name for host in hosts for name in host.settings.roles}))
     sources = prepare.sources(reach.project, loaded, hosts, lambda what, done, total: seen.moved("", what, done, total))
+    for words in (*sources.secrets.warnings, *sources.notes):
+        seen.warn(words)
     sessions = access.Sessions(reach)
     run = running.Run(reach, options, seen, sessions)
     planned: dict[str, fleet.Done[manifest.Manifest]] = {}
     sessions.open_all(hosts, seen, lambda host, opened: planned.update({host.name: _planned(run, host, opened.facts, sources)}))
     try:
+        _tell_doubts(run, [host.name for host in hosts])
         _plan(run, hosts, planned)
         if not options.check:
             staging.stage(run, sources)
@@ -40,9 +45,20 @@ def deploy(reach: access.Access, selection: project.Selection, options: running.
 
 def _planned(run: running.Run, host: inventory.Host, told: facts.Facts, sources: prepare.Sources) -> fleet.Done[manifest.Manifest]:
     try:
-        return fleet.Done(value=plan.manifest_for(sources.role_host(host), told, run.reach.project.roles))
+        wanted = sources.role_host(host)
+        for words in models.doubts(wanted, told, plans=run.options.check):
+            run.doubts.setdefault(words, []).append(host.name)
+        return fleet.Done(value=plan.manifest_for(wanted, told, run.reach.project.roles))
     except errors.Problem as problem:
         return fleet.Done(problem=problem)
+
+
+def _tell_doubts(run: running.Run, order: Sequence[str]) -> None:
+    """Each once, with the hosts that it is about: three hundred boxes of one kind are one line."""
+    for words, names in run.doubts.items():
+        whose = sorted(names, key=order.index)
+        shown = ", ".join(whose[:_MOST_NAMES])
+        run.seen.warn(f"{shown}{f' and {len(whose) - _MOST_NAMES} more' if len(whose) > _MOST_NAMES else ''}: {words}")
 
 
 def _plan(run: running.Run, hosts: Sequence[inventory.Host], planned: Mapping[str, fleet.Done[manifest.Manifest]]) -> None:

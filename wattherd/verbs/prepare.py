@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import inventory, material, role
-from wattherd.verbs import project
+from wattherd.serving.secrets import Book
+from wattherd.sources import toolkit
+from wattherd.verbs import models, project, secrets
 
 OnBytes = Callable[[str, int, int], None]
 
@@ -19,6 +21,11 @@ class Staged:
 
     path: pathlib.Path
     what: str
+    fetch: Callable[[], pathlib.Path] | None = None
+
+    def here(self) -> pathlib.Path:
+        """Where it lies; what was left where it is until somebody asks for it is fetched now."""
+        return self.fetch() if self.fetch is not None else self.path
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,11 @@ class Sources:
     """What was resolved, by digest for the wire and by name for the roles."""
 
     folders: tuple[pathlib.Path, ...]
+    secrets: Book
     files: Mapping[str, Staged] = field(default_factory=dict)
     archives: Mapping[str, material.Archive] = field(default_factory=dict)
     models: Mapping[str, material.Model] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def role_host(self, host: inventory.Host) -> role.Host:
         return role.Host(
@@ -39,11 +48,15 @@ class Sources:
             folders=self.folders,
             models=self.models,
             archive=self.archives.get(host.name),
+            secrets=self.secrets,
+            toolkits=toolkit.offers(),
         )
 
 
 def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[inventory.Host], on_bytes: OnBytes) -> Sources:
     """Resolve each distinct source once. Raises the Problem of the first that cannot be had: nothing is half done then."""
+    held = secrets.book(here.root)
+    secrets.read_all(held, hosts)
     files: dict[str, Staged] = {}
     archives: dict[str, material.Archive] = {}
     resolved: dict[object, material.Archive] = {}
@@ -59,23 +72,20 @@ def sources(here: project.Project, loaded: inventory.Inventory, hosts: Sequence[
             files[found.archive.sha256] = Staged(found.path, "source")
             resolved[key] = found.archive
         archives[host.name] = resolved[key]
-    models = {name: _model(here, loaded, name, files, on_bytes) for name in _model_names(hosts)}
-    return Sources(here.template_folders, files, archives, models)
+    catalogue = models.every(here, loaded, hosts, held, on_bytes)
+    files |= {digest: Staged(path, f"model {name}") for name, digest, path in catalogue.files}
+    files |= toolkit_files(here.cache, on_bytes)
+    return Sources(here.template_folders, held, files, archives, catalogue.models, catalogue.notes)
 
 
-def _model_names(hosts: Sequence[inventory.Host]) -> list[str]:
-    """Every model that a selected host holds or serves, once, in first-seen order."""
-    names: dict[str, None] = {}
-    for host in hosts:
-        if "models" in host.settings.roles or "server" in host.settings.roles:
-            names |= dict.fromkeys(host.settings.model_names)
-    return list(names)
-
-
-def _model(here: project.Project, loaded: inventory.Inventory, name: str, files: dict[str, Staged], on_bytes: OnBytes) -> material.Model:
-    from wattherd.sources import resolve
-
-    found = resolve.model(name, loaded.catalogue[name], here.cache, here.root, functools.partial(on_bytes, name))
-    for digest, path in found.paths.items():
-        files[digest] = Staged(path, f"model {name}")
-    return found.model
+def toolkit_files(cache: pathlib.Path, on_bytes: OnBytes) -> dict[str, Staged]:
+    """Wheels that a node may ask for. None is fetched before one does: a CUDA toolkit is 600 MB that most runs never need."""
+    return {
+        file.sha256: Staged(
+            cache / "sources" / file.file_name,
+            file.file_name.split("-")[0],
+            functools.partial(toolkit.wheel, file, cache, functools.partial(on_bytes, file.file_name)),
+        )
+        for offer in toolkit.offers()
+        for file in offer.wheels
+    }

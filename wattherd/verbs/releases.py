@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,30 @@ def build_entry(wanted: manifest.Manifest, fingerprint: str) -> manifest.Entry:
 def builders(named: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """Who may build, best first: hosts that the inventory names as builders, then the others in order."""
     return sorted(lacking, key=lambda host: host not in named)
+
+
+def lacking(built: facts.Built, system: facts.System) -> str:
+    """What a file of the release needs and this host has in an older version, in words; empty when nothing is known to be."""
+    for kind, name, there in (("GLIBC_", "glibc", system.libc), ("GLIBCXX_", "libstdc++", system.libstdcxx)):
+        needed = next((one[len(kind) :] for one in built.versions if one.startswith(kind)), "")
+        if needed and there and _numbers(needed) > _numbers(there):
+            return f"needs {name} {needed}, and {system.hostname} has {there}"
+    return ""
+
+
+def check_receiver(built: facts.Built, system: facts.System) -> None:
+    """`release-does-not-run` before a byte moves: any file of the release may need a newer C or C++ library than this host has."""
+    words = lacking(built, system)
+    if words:
+        raise errors.Problem(
+            "release-does-not-run",
+            f"release {built.fingerprint[:12]} {words}: nothing was copied",
+            hint="build it on a host with the oldest distribution of the group: llama_cpp: {builder: HOST}",
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", text)]
 
 
 @dataclass

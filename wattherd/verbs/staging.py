@@ -6,10 +6,9 @@ Owns who builds, what is shipped to whom, and what is sent. A host that fails he
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 
 from wattherd import errors, fleet, units
-from wattherd.verbs import prepare, releases, running
+from wattherd.verbs import prepare, releases, running, secrets
 from wattherd.wire import facts, fields, manifest
 
 
@@ -24,7 +23,7 @@ def stage(run: running.Run, sources: prepare.Sources) -> None:
             for name in wanted[fingerprint]:
                 if name not in run.lost:
                     run.drop(name, one.problem)
-    run.each(run.names, "stage", lambda name: _send_missing(run, name, sources.files))
+    run.each(run.names, "stage", lambda name: _send_missing(run, name, sources))
 
 
 def _wanted_builds(run: running.Run) -> dict[str, list[str]]:
@@ -73,7 +72,7 @@ def _build_on(run: running.Run, shop: releases.Shop, fingerprint: str, builders:
 
 def _build(run: running.Run, shop: releases.Shop, fingerprint: str, name: str, sources: prepare.Sources) -> facts.Built | None:
     build = releases.build_entry(run.manifests[name], fingerprint)
-    _send_missing(run, name, sources.files, only=[build.id])
+    _send_missing(run, name, sources, only=[build.id])
     run.call(name, {"verb": "apply", "only": [build.id]})
     failed = run.counts[name].problem
     if failed is not None:
@@ -93,22 +92,25 @@ def _fetch(run: running.Run, shop: releases.Shop, fingerprint: str, name: str) -
 
 
 def _ship(run: running.Run, shop: releases.Shop, name: str, built: facts.Built) -> None:
+    releases.check_receiver(built, run.sessions.live[name].facts.system)
     run.sessions.live[name].push(shop.path(built), built.digest, functools.partial(run.seen.moved, name, "release"))
     run.call(name, {"verb": "record-build", "build": fields.plain(built)})
 
 
-def _send_missing(run: running.Run, name: str, files: Mapping[str, prepare.Staged], *, only: list[str] | None = None) -> None:
+def _send_missing(run: running.Run, name: str, sources: prepare.Sources, *, only: list[str] | None = None) -> None:
     """Ask what the node's store lacks for its manifest, and send exactly that."""
     chosen = only if only is not None else run.only[name]
     order: dict[str, object] = {"verb": "needs"} | ({} if chosen is None else {"only": chosen})
     answer = run.call(name, order, manifest.encode(run.manifests[name]))
     missing = fields.document(answer.get("missing"), "missing")
     for digest in dict.fromkeys(digest for wanted in missing.values() for digest in fields.document(wanted, "missing")):
-        if digest not in files:
+        if digest not in sources.files:
             raise errors.Problem("artifact-missing", f"the node asks for {digest[:12]}…, which this controller does not have")
-        staged = files[digest]
-        sent = run.sessions.live[name].push(staged.path, digest, functools.partial(run.seen.moved, name, staged.what))
-        there = staged.path.stat().st_size - sent
+        staged = sources.files[digest]
+        path = staged.here()
+        sent = run.sessions.live[name].push(path, digest, functools.partial(run.seen.moved, name, staged.what))
+        there = path.stat().st_size - sent
         if there:
             run.say(name, f"{staged.what}: {units.size(there)} were there from a copy that was cut; it went on from there")
+    secrets.send(run, name, answer, sources.secrets)
     run.mended.setdefault(name, set()).update(missing)

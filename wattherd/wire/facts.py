@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Mapping, Optional, Tuple
 
-from wattherd.records import dataclass
+from wattherd.records import dataclass, field
 from wattherd.wire import fields
 
 
 @dataclass(frozen=True)
 class System:
-    """`os_id` and `os_version` as in /etc/os-release ("debian", "12"); `libc` as glibc names itself ("2.36")."""
+    """`os_id` and `os_version` as in /etc/os-release ("debian", "12"); `libc` as glibc names itself ("2.36"), `libstdcxx` the
+    newest GLIBCXX that is there ("3.4.30"). `components` are the parts of the distribution that apt has lists of ("main", "non-free").
+    """
 
     hostname: str
     os_id: str = ""
@@ -21,6 +23,8 @@ class System:
     os_name: str = ""
     kernel: str = ""
     libc: str = ""
+    libstdcxx: str = ""
+    components: Tuple[str, ...] = ()
     init: str = ""
     boot_id: str = ""
     uptime_s: float = 0.0
@@ -53,23 +57,54 @@ class Disk:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card as /proc and sysfs tell without waking it. `compute_capability` and watts need a costly probe, so they are not here."""
+    """One card, told without waking it: from /proc and sysfs, by its name, and for the rest by what nvidia-smi once said of it.
+
+    `compute_capability` is as NVIDIA writes it ("8.6"); 0 MiB is unknown. Watts need a costly probe, so they are not here.
+    """
 
     bus: str
     vendor: str
     name: str = ""
     uuid: str = ""
+    compute_capability: str = ""
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A CUDA toolkit that is on this node: `path` has bin/nvcc. `stub` says that libcuda can be linked without a driver.
+
+    `packaged` is the distribution's own, which lies in the system's folders. `lacks` names a part that a build needs and that is not there.
+    """
+
+    path: str
+    version: str = ""
+    stub: bool = False
+    packaged: bool = False
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What compiles here: the major version of each g++ by its name ("g++", "g++-12"), and CMake's version. Empty is not installed."""
+
+    compilers: Mapping[str, int] = field(default_factory=dict)
+    cmake: str = ""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A finished build: the release with this fingerprint is the blob `digest`."""
+    """A finished build: the release with this fingerprint is the blob `digest`.
+
+    `versions` are the newest of each kind of symbol version that any file in it needs ("GLIBC_2.34", "GLIBCXX_3.4.30").
+    """
 
     fingerprint: str
     digest: str
     size_bytes: int
     seconds: float = 0.0
     description: str = ""
+    versions: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +134,11 @@ class Facts:
     memory_available_bytes: int = 0
     disks: Tuple[Disk, ...] = ()
     gpus: Tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda: Tuple[Cuda, ...] = ()
+    tools: Tools = field(default_factory=Tools)
     jetson: str = ""
+    soc: str = ""
     user: str = ""
     builds: Tuple[Built, ...] = ()
     release: str = ""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 Document = Mapping[str, Any]
 _SIMPLE: Dict[str, Tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _OPTIONAL = re.compile(r"Optional\[(.+)\]$")
-_TUPLE = re.compile(r"Tuple\[(.+), \.\.\.\]$")
+_TUPLE = re.compile(r"[Tt]uple\[(.+), \.\.\.\]$")
 _MAPPING = re.compile(r"Mapping\[str, (.+)\]$")
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """`answers` are the statuses of the next requests; the last one stays. `asked` counts the requests."""
+    """`answers` are the statuses of the next requests; the last one stays. `asked` counts the requests, `heads` are their headers."""
 
     def __init__(self, *answers: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = list(answers)
         self.asked = 0
+        self.body = b'{"status":"ok"}'
+        self.heads: list[Mapping[str, str]] = []
 
     @property
     def url(self) -> str:
@@ -29,9 +31,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         assert isinstance(server, Server)
+        server.heads.append(dict(self.headers))
         self.send_response(server.next())
         self.end_headers()
-        self.wfile.write(b'{"status":"ok"}')
+        self.wfile.write(server.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Nothing: the tests count."""

@@ -13,7 +13,7 @@ from tests.node import strict, tiny
 from tests.node.resources.cases import build as cases
 from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.resources import base, build, means, transient
+from wattherd.resources import base, build, means, outcome, transient
 from wattherd.wire import fields
 
 ACTIVE = "Result=success\nActiveState=active\nActiveEnterTimestamp=Tue 2026-12-01 00:46:26 UTC\n"
@@ -300,8 +300,27 @@ def test_nonsense_is_refused_when_the_manifest_is_read(wrong: dict[str, str]) ->
 
 def test_result_that_was_cut_off_is_no_result(bench: strict.Bench) -> None:
     one = tiny.wanted(bench.machine)
-    assert build.read_result(bench.machine, one.folder) == (None, False)
-    bench.put(build.result_path(one.folder), '{"prob')
-    assert build.read_result(bench.machine, one.folder) == (None, False)
-    bench.put(build.result_path(one.folder), json.dumps({"build": {}}))
-    assert build.read_result(bench.machine, one.folder) == (None, True)
+    assert outcome.read_result(bench.machine, one.folder) == (None, False)
+    bench.put(outcome.result_path(one.folder), '{"prob')
+    assert outcome.read_result(bench.machine, one.folder) == (None, False)
+    bench.put(outcome.result_path(one.folder), json.dumps({"build": {}}))
+    assert outcome.read_result(bench.machine, one.folder) == (None, True)
+
+
+def test_a_toolkit_without_nvcc_is_named_before_anything_compiles(bench: strict.Bench) -> None:
+    bench.runner.plan("systemctl", "show", strict.REST, out="ActiveState=inactive\n", times=None)
+    one = tiny.wanted(bench.machine, toolkit="/usr/local/cuda-12.6")
+    with pytest.raises(errors.Problem) as caught:
+        one.fix(bench.machine, {"fingerprint": (None, one.fingerprint)}, bench.tell)
+    assert caught.value.code == "build-tool-missing"
+    assert "no nvcc in /usr/local/cuda-12.6/bin" in caught.value.message
+    assert "toolkit: wheels" in caught.value.hint
+
+
+def test_own_programs_come_before_those_of_the_system(bench: strict.Bench) -> None:
+    """A newer CMake from a wheel is found, whatever the distribution has."""
+    one = tiny.wanted(bench.machine, programs="/opt/wattherd/cuda/cmake-3.31-0")
+    bench.put("/opt/wattherd/cuda/cmake-3.31-0/bin/cmake", "", 0o755)
+    found = means.find_tool(bench.machine, "cmake", one.search(bench.machine))
+    assert found == bench.machine.path("/opt/wattherd/cuda/cmake-3.31-0/bin/cmake")
+    assert means.find_tool(bench.machine, "sh", one.search(bench.machine)) is not None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -64,3 +67,50 @@ def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(errors.Problem) as caught:
         readiness.check_url("unit:x", url)
     assert caught.value.code == "manifest-invalid"
+
+
+@pytest.fixture
+def root(tmp_path: pathlib.Path) -> Iterator[str]:
+    """A node's root, deeper than a socket's address is long, where one request over a unix socket is answered."""
+    folder = tmp_path / ("a" * 60) / ("b" * 60) / "run"
+    folder.mkdir(parents=True)
+    handle = os.open(folder, os.O_PATH)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(f"/proc/self/fd/{handle}/llama.sock")
+    server.listen()
+
+    def reply() -> None:
+        link, _ = server.accept()
+        with link:
+            asked = link.recv(1000)
+            link.sendall(b"HTTP/1.1 200 OK\r\n\r\nwords" if asked.startswith(b"GET /health ") else b"HTTP/1.1 404 No\r\n\r\n")
+
+    thread = threading.Thread(target=reply, daemon=True)
+    thread.start()
+    yield str(folder.parent)
+    server.close()
+    os.close(handle)
+
+
+def test_over_a_unix_socket(root: str) -> None:
+    readiness.check_url("unit:x", "unix:/run/llama.sock:/health")
+    assert readiness.ask("unix:/run/llama.sock:/health", root=root) == (200, "ready")
+
+
+def test_what_came_with_it(root: str) -> None:
+    assert readiness.fetch("unix:/run/llama.sock:/health", root=root, headers="X: y\r\n") == (200, "words")
+
+
+def test_a_socket_that_is_not_there(tmp_path: pathlib.Path) -> None:
+    status, words = readiness.ask("unix:/run/no/llama.sock:/health", root=str(tmp_path))
+    assert (status, "No such file" in words) == (0, True)
+    assert readiness.fetch("unix:/run/no/llama.sock:/health", root=str(tmp_path)) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "url", ["unix:run/x.sock:/health", "unix:/run/x.sock", "unix:/run/a b.sock:/", "unix:/run/../etc/x.sock:/", "unix:/tmp/x.sock:/health"]
+)
+def test_sockets_that_are_none(url: str) -> None:
+    with pytest.raises(errors.Problem):
+        readiness.check_url("unit:x", url)
+    assert readiness.ask(url)[0] == 0

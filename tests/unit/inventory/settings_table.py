@@ -53,6 +53,7 @@ KEYS: tuple[tuple[str, object, object, object, str], ...] = (
     ("llama_cpp.build_number", 11434, 11434, "11434", "a whole number, not '11434'"),
     ("llama_cpp.commit", "0abc12", "0abc12", "master", "a commit's hexadecimal digits"),
     ("models", ["smollm2"], ("smollm2",), "smollm2", "models must be a list"),
+    ("model_folders", ["/srv/models"], ("/srv/models",), ["srv/models"], "an absolute path"),
     ("serve[0].name", "smol", "smol", "Smol_1", "a slug"),
     ("serve[0].model", "qwen3-8b", "qwen3-8b", "a/b", "a name of letters"),
     ("serve[0].host", "127.0.0.2", "127.0.0.2", "a,b", "one address or host name"),

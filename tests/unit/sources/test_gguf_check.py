@@ -15,8 +15,10 @@ from hypothesis import strategies as some
 
 from tests.unit.sources import gguf_files
 from tests.unit.sources.gguf_files import Tensor
-from wattherd import errors
-from wattherd.sources import gguf_check, gguf_tables, resolve
+from wattherd import errors, records
+from wattherd.gguf import check, header, kinds, split, tables
+from wattherd.gguf.shape import Shape
+from wattherd.sources import models
 
 SOUND = gguf_files.make()
 
@@ -24,7 +26,7 @@ SOUND = gguf_files.make()
 def problem_of(path: Path) -> errors.Problem | None:
     """None for a file that passes; whatever is no Problem goes up."""
     try:
-        gguf_check.check(path)
+        check.read(path)
     except errors.Problem as problem:
         return problem
     return None
@@ -44,9 +46,9 @@ def hostile(*, tensors: int = 0, keys: int = 0, body: bytes = b"") -> bytes:
 def test_a_sound_file_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     path.write_bytes(SOUND)
-    header = gguf_check.check(path)
-    gguf_check.servable(header)
-    assert header == gguf_check.Header(
+    read = check.read(path)
+    kinds.servable(read)
+    assert records.replace(read, tokens="") == header.Header(
         version=3,
         kind="model",
         architecture="llama",
@@ -57,7 +59,9 @@ def test_a_sound_file_is_read_as_it_is(tmp_path: Path) -> None:
         tensor_count=2,
         parameters=64 * 8 + 64,
         pre_tokenizer="smollm",
+        token_count=4,
         chat_template=True,
+        shape=Shape(architecture="llama", vocabulary=4, weights_bytes=(64 * 8 // 32) * 20 + 64 * 4),
         tensor_types={"Q4_1": 1, "F32": 1},
     )
 
@@ -126,7 +130,7 @@ def test_no_file_and_no_regular_file(tmp_path: Path) -> None:
 
 
 def array(kind: int, count: int) -> bytes:
-    return gguf_files.text("k") + struct.pack("<IIQ", gguf_tables.ARRAY, kind, count)
+    return gguf_files.text("k") + struct.pack("<IIQ", tables.ARRAY, kind, count)
 
 
 def tensor(name: bytes, dimensions: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
@@ -140,10 +144,19 @@ HOSTILE = {
     "more tensors than any model": hostile(tensors=1 << 20),
     "a key as long as the sea": hostile(keys=1, body=struct.pack("<Q", HUGE)),
     "an empty key": hostile(keys=1, body=struct.pack("<Q", 0) + bytes(8)),
-    "a string as long as the sea": hostile(keys=1, body=gguf_files.text("k") + struct.pack("<IQ", gguf_tables.STRING, HUGE)),
+    "a string as long as the sea": hostile(keys=1, body=gguf_files.text("k") + struct.pack("<IQ", tables.STRING, HUGE)),
     "an array of bytes without end": hostile(keys=1, body=array(0, HUGE)),
-    "an array of strings without end": hostile(keys=1, body=array(gguf_tables.STRING, HUGE)),
-    "an array of arrays": hostile(keys=1, body=array(gguf_tables.ARRAY, 1)),
+    "tokens without end": hostile(
+        keys=1, body=gguf_files.text("tokenizer.ggml.tokens") + struct.pack("<IIQ", tables.ARRAY, tables.STRING, HUGE)
+    ),
+    "a token as long as the sea": hostile(
+        keys=1, body=gguf_files.text("tokenizer.ggml.tokens") + struct.pack("<IIQQ", tables.ARRAY, tables.STRING, 1, HUGE)
+    ),
+    "a token as large as a header may be": hostile(
+        keys=1, body=gguf_files.text("tokenizer.ggml.tokens") + struct.pack("<IIQQ", tables.ARRAY, tables.STRING, 1, 100 << 20)
+    ),
+    "an array of strings without end": hostile(keys=1, body=array(tables.STRING, HUGE)),
+    "an array of arrays": hostile(keys=1, body=array(tables.ARRAY, 1)),
     "a type that is none": hostile(keys=1, body=gguf_files.text("k") + struct.pack("<I", 77)),
     "one key twice": hostile(keys=2, body=gguf_files.pair("k", 1) * 2),
     "an alignment of nothing": hostile(keys=1, body=gguf_files.pair("general.alignment", 0)),
@@ -180,24 +193,26 @@ def test_a_hostile_header_costs_nothing(tmp_path: Path, name: str, padded_bytes:
 
 
 def test_a_split_count_beyond_reason_is_no_loop(tmp_path: Path) -> None:
-    problem = refused(tmp_path / "m-00001-of-65535.gguf", gguf_files.make({**gguf_files.MODEL, "split.count": 65535}))
-    assert "missing beside it: 00002 to 65535" in problem.message
+    said = split.name("m-00001-of-65535.gguf")
+    assert said is not None
+    assert "missing beside it: 00002 to 65535" in split.missing(said, said.every[1:], "m").message
     (tmp_path / "n.gguf").write_bytes(gguf_files.make({**gguf_files.MODEL, "split.count": (1 << 32) - 1}))
-    assert gguf_check.check(tmp_path / "n.gguf").split_count == 1
+    assert check.read(tmp_path / "n.gguf").split_count == 1
 
 
 def test_words_of_a_header_cannot_reach_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(gguf_files.make({**gguf_files.MODEL, "general.name": "a\x1b[2J\nb" + "c" * 5000}))
-    assert gguf_check.check(path).name == ("a\ufffd[2J b" + "c" * 5000)[:200]
+    assert check.read(path).name == ("a\ufffd[2J b" + "c" * 5000)[:200]
 
 
-def test_a_large_vocabulary_is_read_in_a_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "count"), [("merges", 800_000), ("tokens", 260_000)])
+def test_a_large_vocabulary_is_read_in_a_moment(tmp_path: Path, key: str, count: int) -> None:
     path = tmp_path / "gemma.gguf"
-    words = [f"t{number}" for number in range(800_000)]
-    path.write_bytes(gguf_files.make({**gguf_files.MODEL, "tokenizer.ggml.merges": words}))
+    words = [f"t{number}" for number in range(count)]
+    path.write_bytes(gguf_files.make({**gguf_files.MODEL, f"tokenizer.ggml.{key}": words}))
     begun = time.monotonic()
-    gguf_check.check(path)
+    check.read(path)
     assert time.monotonic() - begun < 5
 
 
@@ -238,16 +253,17 @@ def test_noise_of_any_kind_is_a_problem(scratch: Path, body: bytes) -> None:
 def test_the_tables_are_llama_cpp_s() -> None:
     """Those of the gguf package, which may be a little older than the build that ours come from."""
     for kind in gguf.GGMLQuantizationType:
-        assert gguf_tables.TENSOR_TYPES[kind.value] == (kind.name, *gguf.GGML_QUANT_SIZES[kind])
+        assert tables.TENSOR_TYPES[kind.value] == (kind.name, *gguf.GGML_QUANT_SIZES[kind])
     for file_type in gguf.LlamaFileType:
-        assert gguf_tables.FILE_TYPES[file_type.value] == file_type.name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        assert tables.FILE_TYPES[file_type.value] == file_type.name.removeprefix("MOSTLY_").removeprefix("ALL_")
     for pooling in gguf.PoolingType:
-        assert gguf_tables.POOLING[pooling.value] == pooling.name.lower()
+        assert tables.POOLING[pooling.value] == pooling.name.lower()
 
 
-def test_the_real_model_reads_as_llama_cpp_s_own_reader_reads_it(smollm2: resolve.ResolvedModel) -> None:
-    header = gguf_check.check(smollm2.path)
-    reader = gguf.GGUFReader(smollm2.path)
+def test_the_real_model_reads_as_llama_cpp_s_own_reader_reads_it(smollm2: models.ResolvedModel) -> None:
+    (path,) = smollm2.paths.values()
+    read = check.read(path)
+    reader = gguf.GGUFReader(path)
 
     def value(key: str) -> object:
         field = reader.get_field(key)
@@ -256,7 +272,9 @@ def test_the_real_model_reads_as_llama_cpp_s_own_reader_reads_it(smollm2: resolv
     types: dict[str, int] = {}
     for one in reader.tensors:
         types[one.tensor_type.name] = types.get(one.tensor_type.name, 0) + 1
-    assert header == gguf_check.Header(
+    tokens = value("tokenizer.ggml.tokens")
+    assert isinstance(tokens, list)
+    assert records.replace(read, tokens="") == header.Header(
         version=reader.fields["GGUF.version"].contents(),
         kind="model",
         architecture=str(value("general.architecture")),
@@ -267,21 +285,38 @@ def test_the_real_model_reads_as_llama_cpp_s_own_reader_reads_it(smollm2: resolv
         tensor_count=len(reader.tensors),
         parameters=sum(int(one.n_elements) for one in reader.tensors),
         pre_tokenizer=str(value("tokenizer.ggml.pre")),
+        tokenizer=str(value("tokenizer.ggml.model")),
+        token_count=len(tokens),
+        bos=int(str(value("tokenizer.ggml.bos_token_id"))),
+        eos=int(str(value("tokenizer.ggml.eos_token_id"))),
+        adds_bos="yes" if value("tokenizer.ggml.add_bos_token") else "no",
+        license=str(value("general.license")),
+        shape=Shape(
+            architecture="llama",
+            layers=int(str(value("llama.block_count"))),
+            embedding=int(str(value("llama.embedding_length"))),
+            vocabulary=len(tokens),
+            weights_bytes=sum(int(one.n_bytes) for one in reader.tensors),
+            heads=(int(str(value("llama.attention.head_count"))),),
+            heads_kv=(int(str(value("llama.attention.head_count_kv"))),),
+            feed_forward=(int(str(value("llama.feed_forward_length"))),),
+        ),
         chat_template=bool(value("tokenizer.chat_template")),
         tensor_types=types,
     )
     last = reader.tensors[-1]
-    assert int(last.data_offset + last.n_bytes) <= smollm2.size_bytes
+    assert int(last.data_offset + last.n_bytes) <= smollm2.model.size_bytes
 
 
-def test_the_real_model_cut_by_a_few_bytes(smollm2: resolve.ResolvedModel, tmp_path: Path) -> None:
+def test_the_real_model_cut_by_a_few_bytes(smollm2: models.ResolvedModel, tmp_path: Path) -> None:
     """Its header alone is enough: the rest of the copy is a hole."""
     path = tmp_path / "cut.gguf"
-    with open(smollm2.path, "rb") as whole:
+    (real,) = smollm2.paths.values()
+    with open(real, "rb") as whole:
         path.write_bytes(whole.read(4 * 1024 * 1024))
-    os.truncate(path, smollm2.size_bytes)
+    os.truncate(path, smollm2.model.size_bytes)
     assert problem_of(path) is None
-    os.truncate(path, smollm2.size_bytes - 1000)
+    os.truncate(path, smollm2.model.size_bytes - 1000)
     problem = problem_of(path)
     assert problem is not None
     assert problem.code == "gguf-truncated"

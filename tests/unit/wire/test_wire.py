@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 
 from wattherd import errors
+from wattherd.verbs import generations
 from wattherd.wire import event, facts, fields, frame, manifest
 
 _JSON = st.recursive(
@@ -119,3 +120,8 @@ def test_an_end_carries_its_problem() -> None:
     message = event.end(problem=errors.Problem("disk-full", "no room", hint="df -h"), ok=1)
     assert message["event"] == "end"
     assert message["problem"] == {"code": "disk-full", "message": "no room", "hint": "df -h"}
+
+
+def test_a_controller_s_own_record_may_write_tuple_small() -> None:
+    found = fields.build(generations.Generation, {"number": 1, "digest": "d", "applied_at": "", "resources": 2, "units": ["a.service"]})
+    assert found.units == ("a.service",)

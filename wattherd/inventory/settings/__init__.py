@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from wattherd.inventory.settings.base import Base, Directory, File, Link, Unit, User
 from wattherd.inventory.settings.catalogue import Adapter, Catalogue, Model, Models, Part
-from wattherd.inventory.settings.kinds import Many, Name, wrong
+from wattherd.inventory.settings.kinds import Many, Name, Path, wrong
 from wattherd.inventory.settings.llama import Cuda, LlamaCpp
 from wattherd.inventory.settings.secret import Secret, Vault
 from wattherd.inventory.settings.serving import Draft, Limits, Options, Preset, Proxy, Queue, Router, Serve, Tls, UsedAdapter, Watchdog
@@ -53,6 +53,7 @@ class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
     llama_cpp: LlamaCpp | None = None
     cuda: Cuda = Cuda()
     models: Many[Name] = ()
+    model_folders: Many[Path] = ()
     serve: Many[Serve] = ()
     proxy: Proxy = Proxy()
 

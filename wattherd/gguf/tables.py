@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 
 class TensorType(NamedTuple):

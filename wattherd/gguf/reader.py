@@ -1,42 +1,57 @@
 """The header of a GGUF file, read within bounds: no count is believed beyond what the file could hold.
 
-Reads metadata and the tensor table, never tensor data. Says what stands there; `gguf_check` says what it means. Big-endian
+Reads metadata and the tensor table, never tensor data. Says what stands there; `check` says what it means. Big-endian
 files, old versions and other formats are refused before this module sees them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, Dict, List, Mapping, Optional, Set, Tuple, Union
 
 from wattherd import errors, units
-from wattherd.sources import gguf_tables
+from wattherd.gguf import layout as layouts
+from wattherd.gguf import tables
+from wattherd.records import dataclass
 
 #: The largest headers in use are near 30 MB and a million strings (vocabulary and merges).
 MOST_HEADER_BYTES = 128 * 1024 * 1024
 MOST_STRINGS = 4_000_000
 MOST_KEYS = 65_536
 MOST_TENSORS = 262_144
-_MOST_TENSOR_BYTES = 1 << 50
 _KEY_BYTES = 65_535
 _KEPT_TEXT_BYTES = 4096
 _NAME_BYTES = 63
 _DIMENSIONS = 4
+#: Arrays of numbers up to this length are kept: one value a layer, not one a token.
+_KEPT_NUMBERS = 1024
+_KEPT_ARRAYS = 64
+#: The whole numbers among the scalar types.
+_WHOLE = frozenset((0, 1, 2, 3, 4, 5, 7, 10, 11))
+TOKENS = "tokenizer.ggml.tokens"
+#: llama.cpp compares the tokens of a draft model from this one on, and lets two vocabularies differ by this much at the end.
+FIRST_COMPARED_TOKEN = 5
+MOST_TOKENS_APART = 128
 
-Value = int | float | bool | str | None
+Value = Union[int, float, bool, str, None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Raw:
-    """What the header holds: scalars and the beginnings of strings by key (None for an array), and the sums over the tensor table."""
+    """What the header holds: scalars and the beginnings of strings by key (None for an array), and the sums over the tensor table.
+
+    `arrays` has short arrays of whole numbers. `vocabulary` is None without tokens.
+    """
 
     values: Mapping[str, Value]
+    arrays: Mapping[str, Tuple[int, ...]]
+    vocabulary: Optional[Tokens]
     tensor_count: int
     tensor_types: Mapping[str, int]
     parameters: int
+    weights_bytes: int
     is_lora: bool
     end_bytes: int
 
@@ -49,12 +64,20 @@ class Raw:
         return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """A vocabulary: how many tokens, and one short digest for each length that it may be compared at, the whole one first."""
+
+    count: int
+    digests: str
+
+
 def read(handle: IO[bytes], size_bytes: int, shown: str) -> Raw:
     """`handle` stands behind magic and version. `end_bytes` is where the last tensor ends, which may be past the end of the file."""
     reader = _Reader(handle, size_bytes, shown)
     tensor_count, key_count = reader.count(MOST_TENSORS, "tensors"), reader.count(MOST_KEYS, "keys")
     reader.need(key_count * 13)
-    values: dict[str, Value] = {}
+    values: Dict[str, Value] = {}
     for _ in range(key_count):
         key = reader.name(_KEY_BYTES, "key")
         if key in values:
@@ -74,6 +97,8 @@ class _Reader:
         self._size_bytes = size_bytes
         self._shown = shown
         self._strings = 0
+        self.arrays: Dict[str, Tuple[int, ...]] = {}
+        self.vocabulary: Optional[Tokens] = None
         self.position = handle.tell()
 
     def bad(self, why: str) -> errors.Problem:
@@ -125,12 +150,31 @@ class _Reader:
         self.skip(length - len(kept))
         return kept.decode("utf-8", "replace")
 
-    def skip_strings(self, count: int) -> None:
-        """The vocabulary, hundreds of thousands of short strings: the one loop here that has to be fast."""
+    def tokens(self, count: int) -> Tokens:
+        """The vocabulary again, but hashed while it goes by: what a draft model's is compared with."""
+        self._claim_strings(count)
+        summing = hashlib.sha256()
+        kept: List[str] = []
+        for index in range(count):
+            length = self.u64()
+            if length > _KEY_BYTES:
+                raise self.bad(f"it has a token of {length} bytes")
+            body = self.take(length)
+            if index >= FIRST_COMPARED_TOKEN:
+                summing.update(length.to_bytes(8, "little") + body)
+            if count - index - 1 <= MOST_TOKENS_APART:
+                kept.append(summing.copy().hexdigest()[:16])
+        return Tokens(count, " ".join(reversed(kept)))
+
+    def _claim_strings(self, count: int) -> None:
         self._strings += count
         if self._strings > MOST_STRINGS:
             raise self.bad(f"it claims {self._strings} strings")
         self.need(count * 8)
+
+    def skip_strings(self, count: int) -> None:
+        """Merges and the like, hundreds of thousands of short strings: the one loop here that has to be fast."""
+        self._claim_strings(count)
         take, seek, length_of = self._handle.read, self._handle.seek, struct.Struct("<Q").unpack
         end = min(self._size_bytes, MOST_HEADER_BYTES)
         for _ in range(count):
@@ -152,37 +196,43 @@ def cut(shown: str, have_bytes: int, wanted_bytes: int, where: str) -> errors.Pr
 
 def _value(reader: _Reader, key: str) -> Value:
     kind = reader.u32()
-    if kind == gguf_tables.STRING:
+    if kind == tables.STRING:
         return reader.text()
-    if kind == gguf_tables.ARRAY:
-        _skip_array(reader, key)
+    if kind == tables.ARRAY:
+        _array(reader, key)
         return None
     return _scalar(reader, kind, key)
 
 
 def _scalar(reader: _Reader, kind: int, key: str) -> Value:
-    layout = gguf_tables.SCALARS.get(kind)
+    layout = tables.SCALARS.get(kind)
     if layout is None:
         raise reader.bad(f"the value of '{_plain(key)}' has the unknown type {kind}")
     value: Value = struct.unpack(layout, reader.take(struct.calcsize(layout)))[0]
     return value
 
 
-def _skip_array(reader: _Reader, key: str) -> None:
+def _array(reader: _Reader, key: str) -> None:
     kind, count = reader.u32(), reader.u64()
-    if kind == gguf_tables.STRING:
+    if kind == tables.STRING and key == TOKENS:
+        reader.vocabulary = reader.tokens(count)
+    elif kind == tables.STRING:
         reader.skip_strings(count)
-    elif kind in gguf_tables.SCALARS:
-        reader.skip(count * struct.calcsize(gguf_tables.SCALARS[kind]))
+    elif kind in _WHOLE and count <= _KEPT_NUMBERS and len(reader.arrays) < _KEPT_ARRAYS:
+        letter = tables.SCALARS[kind][1]
+        body = reader.take(count * struct.calcsize(f"<{letter}"))
+        reader.arrays[key] = tuple(int(one) for one in struct.unpack(f"<{count}{letter}", body))
+    elif kind in tables.SCALARS:
+        reader.skip(count * struct.calcsize(tables.SCALARS[kind]))
     else:
         raise reader.bad(f"the array '{_plain(key)}' has the unknown type {kind}")
 
 
 def _tensors(reader: _Reader, count: int, alignment: int, values: Mapping[str, Value]) -> Raw:
     reader.need(count * 25)
-    names: set[str] = set()
-    types: dict[str, int] = {}
-    parameters, layout = 0, _Layout(alignment, reader.bad)
+    names: Set[str] = set()
+    types: Dict[str, int] = {}
+    parameters, weights_bytes, layout = 0, 0, layouts.Layout(alignment, reader.bad)
     for _ in range(count):
         name = reader.name(_NAME_BYTES, "tensor name")
         if name in names:
@@ -190,41 +240,25 @@ def _tensors(reader: _Reader, count: int, alignment: int, values: Mapping[str, V
         names.add(name)
         shape = _shape(reader, name)
         kind, offset = reader.u32(), reader.u64()
-        known = gguf_tables.TENSOR_TYPES.get(kind)
+        known = tables.TENSOR_TYPES.get(kind)
         type_name = known.name if known else f"type {kind}"
         types[type_name] = types.get(type_name, 0) + 1
         parameters += math.prod(shape)
-        layout.add(_plain(name), offset, _tensor_bytes(reader, name, shape, known))
-    start = _padded(reader.position, alignment) if count else reader.position
+        tensor_bytes = _tensor_bytes(reader, name, shape, known)
+        weights_bytes += tensor_bytes or 0
+        layout.add(_plain(name), offset, tensor_bytes)
+    start = layouts.padded(reader.position, alignment) if count else reader.position
     return Raw(
         values=values,
+        arrays=reader.arrays,
+        vocabulary=reader.vocabulary,
         tensor_count=count,
         tensor_types=types,
         parameters=parameters,
+        weights_bytes=weights_bytes,
         is_lora=any(name.endswith(".lora_a") for name in names),
         end_bytes=start + layout.end_bytes,
     )
-
-
-class _Layout:
-    """Tensors follow each other without gaps. Past a tensor whose type this module does not know, its offsets are believed."""
-
-    def __init__(self, alignment: int, bad: Callable[[str], errors.Problem]) -> None:
-        self._alignment = alignment
-        self._bad = bad
-        self._next: int | None = 0
-        self.end_bytes = 0
-
-    def add(self, name: str, offset: int, size_bytes: int | None) -> None:
-        follows = (
-            offset == self._next
-            if self._next is not None
-            else offset % self._alignment == 0 and self.end_bytes <= offset <= _MOST_TENSOR_BYTES
-        )
-        if not follows:
-            raise self._bad(f"the tensor '{name}' does not follow the one before it (offset {offset})")
-        self._next = None if size_bytes is None else _padded(offset + size_bytes, self._alignment)
-        self.end_bytes = offset + (size_bytes or 0)
 
 
 def _shape(reader: _Reader, name: str) -> tuple[int, ...]:
@@ -232,12 +266,12 @@ def _shape(reader: _Reader, name: str) -> tuple[int, ...]:
     if dimensions > _DIMENSIONS:
         raise reader.bad(f"the tensor '{_plain(name)}' has {dimensions} dimensions")
     shape = tuple(reader.u64() for _ in range(dimensions))
-    if math.prod(shape) > _MOST_TENSOR_BYTES:
+    if math.prod(shape) > layouts.MOST_TENSOR_BYTES:
         raise reader.bad(f"the tensor '{_plain(name)}' has the shape {' x '.join(str(one) for one in shape)}")
     return shape
 
 
-def _tensor_bytes(reader: _Reader, name: str, shape: tuple[int, ...], known: gguf_tables.TensorType | None) -> int | None:
+def _tensor_bytes(reader: _Reader, name: str, shape: tuple[int, ...], known: tables.TensorType | None) -> int | None:
     if known is None:
         return None
     row = shape[0] if shape else 1
@@ -246,10 +280,6 @@ def _tensor_bytes(reader: _Reader, name: str, shape: tuple[int, ...], known: ggu
             f"the tensor '{_plain(name)}' has rows of {row} elements, and {known.name} needs a multiple of {known.block_elements}"
         )
     return math.prod(shape) // known.block_elements * known.block_bytes
-
-
-def _padded(position: int, alignment: int) -> int:
-    return -(-position // alignment) * alignment
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,74 @@
+"""How much of their context the servers of this node have needed, and what is at work: from their counters, which wake no model.
+
+The largest context since the process began is llama-server's own high-water mark; what no server says stays out of the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Mapping, Optional
+
+from wattherd import errors
+from wattherd import machine as machines
+from wattherd.resources import place, readiness, secret
+from wattherd.wire import fields
+
+_KEY = "LLAMA_API_KEY"
+_FIGURE = re.compile(r"^llamacpp:(\w+) ([0-9.]+(?:e[+-]?[0-9]+)?)$", re.MULTILINE)
+_NAMES = {"n_tokens_max": "most_tokens", "requests_processing": "processing", "requests_deferred": "deferred"}
+_WORD = re.compile(r"[\w.:/-]{1,128}\Z")
+
+
+def measure(machine: machines.Machine, order: fields.Document) -> Mapping[str, Any]:
+    """`servers`: objects with name, host, port, key_file and router. Gives a row for each model that answers, in their order."""
+    rows: List[Dict[str, Any]] = []
+    for server in fields.objects(order, "servers"):
+        door, headers = _door(machine, server), _headers(machine, fields.text(server, "key_file", ""))
+        name = fields.text(server, "name")
+        if fields.flag(server, "router", default=False):
+            loaded = _loaded(machine, door, headers)
+            rows += [_row(machine, f"{door}/metrics?model={model}&autoload=false", headers, name, model) for model in loaded]
+        else:
+            rows.append(_row(machine, f"{door}/metrics", headers, name, ""))
+    return {"uses": rows}
+
+
+def _door(machine: machines.Machine, server: fields.Document) -> str:
+    """Behind the front proxy a server has a socket of its own; only that one shows its counters."""
+    socket_path = f"/run/wattherd/llama-{fields.text(server, 'name')}/llama.sock"
+    if machine.exists(place.plain_path("usage", socket_path)):
+        return f"unix:{socket_path}:"
+    host = fields.text(server, "host")
+    return f"http://{f'[{host}]' if ':' in host else host}:{fields.integer(server, 'port')}"
+
+
+def _headers(machine: machines.Machine, path: str) -> str:
+    if not path:
+        return ""
+    key = secret.environment_value(machine.text(place.plain_path("usage", path)), _KEY).partition(",")[0]
+    return f"Authorization: Bearer {key}\r\n" if key else ""
+
+
+def _row(machine: machines.Machine, url: str, headers: str, name: str, model: str) -> Dict[str, Any]:
+    status, text = readiness.fetch(url, root=machine.root, headers=headers)
+    row: Dict[str, Any] = {"name": name, "model": model, "status": status}
+    if status == readiness.READY:
+        row.update({_NAMES[key]: int(float(value)) for key, value in _FIGURE.findall(text) if key in _NAMES})
+    return row
+
+
+def _loaded(machine: machines.Machine, door: str, headers: str) -> List[str]:
+    """Of a router's models only those that are loaded: asking for another one's counters could load it."""
+    status, text = readiness.fetch(f"{door}/models", root=machine.root, headers=headers)
+    try:
+        rows = fields.objects(fields.document(json.loads(text), "models"), "data") if status == readiness.READY else ()
+    except (ValueError, errors.Problem):
+        return []
+    found: List[Optional[str]] = [fields.text(row, "id", "") for row in rows if _state(row) == "loaded"]
+    return [one for one in found if one and _WORD.match(one)]
+
+
+def _state(row: fields.Document) -> str:
+    state = row.get("status")
+    return fields.text(fields.document(state, "status"), "value", "") if isinstance(state, dict) else ""
