@@ -1,4 +1,4 @@
-"""One real completion from a server on this node, at the address that clients use: through the front proxy where there is one.
+"""One real answer from a server on this node, at the address that clients use: through the front proxy where there is one.
 
 The API key is read here, from the server's own environment file, and never comes from a controller. Knows HTTP and the port, not how the
 server was made.
@@ -15,6 +15,7 @@ from typing import Any, Dict, Mapping
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.node import questions
 from wattherd.resources import place, secret
 from wattherd.wire import fields
 
@@ -24,26 +25,17 @@ _CERTIFICATE = r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----"
 
 
 def complete(machine: machines.Machine, order: fields.Document) -> Mapping[str, Any]:
-    """Ask `{"host", "port", "prompt", "max_tokens", "timeout_s"}`; gives text, model, token counts and seconds as the server told them.
+    """Ask `{"host", "port", "kind", "prompt", "max_tokens", "timeout_s"}`; gives text, model, token counts and seconds.
 
     `key_file` is the file of this node that holds the API key, `certificate` the one with the certificate that the port must show.
     """
     begun_s = machine.monotonic_s()
-    body: Dict[str, Any] = {
-        "messages": [{"role": "user", "content": fields.text(order, "prompt")}],
-        "max_tokens": fields.integer(order, "max_tokens", 128),
-        "temperature": fields.number(order, "temperature", 0.0),
-    }
-    if fields.text(order, "model", ""):
-        body["model"] = fields.text(order, "model")  # a router has several behind its one port
-    connection = _connection(machine, order)
-    answer = _post(connection, body, {"Content-Type": "application/json", **_key(machine, fields.text(order, "key_file", ""))})
-    choices = fields.objects(answer, "choices")
-    if not choices:
-        raise errors.Problem("server-answer", "the server answered without a choice", answer=json.dumps(answer)[:300])
+    question = questions.of_kind(fields.text(order, "kind", "chat"), order)
+    headers = {"Content-Type": "application/json", **_key(machine, fields.text(order, "key_file", ""))}
+    answer = _post(_connection(machine, order), question, headers)
     usage = fields.document(answer.get("usage", {}), "usage")
     return {
-        "text": fields.text(fields.document(choices[0].get("message"), "message"), "content", ""),
+        "text": question.read(answer),
         "model": fields.text(answer, "model", ""),
         "prompt_tokens": fields.integer(usage, "prompt_tokens", 0),
         "completion_tokens": fields.integer(usage, "completion_tokens", 0),
@@ -91,9 +83,9 @@ def _key(machine: machines.Machine, path: str) -> Dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _post(connection: http.client.HTTPConnection, body: Mapping[str, Any], headers: Mapping[str, str]) -> fields.Document:
+def _post(connection: http.client.HTTPConnection, question: questions.Question, headers: Mapping[str, str]) -> fields.Document:
     try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), dict(headers))
+        connection.request("POST", question.path, json.dumps(dict(question.body)), dict(headers))
         response = connection.getresponse()
         text = response.read(_ANSWER_LIMIT_BYTES)
     except (OSError, http.client.HTTPException) as error:

