@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from wattherd.role import (
+    CURRENT,
+    RELEASES,
     Archive,
     Artifact,
     Build,
@@ -21,9 +23,9 @@ from wattherd.role import (
     replace,
 )
 
-RELEASES = "/opt/wattherd/releases"
-CURRENT = "/opt/wattherd/current"
 TARGETS = ("llama-server", "llama-bench", "llama-fit-params")
+#: The one program below tools/rpc lends this host's devices to servers elsewhere: rpc-server in older sources, ggml-rpc-server in newer.
+RPC_TARGET, RPC_PROGRAM = "tools/rpc/all", "bin/*rpc-server"
 PACKAGES = ("cmake", "g++", "ninja-build", "ccache")
 LIBRARIES = "bin/*.so*"
 
@@ -67,11 +69,11 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
         )
     cuda = _cuda(host, facts, setting.backend, setting.builder or "")
     own = {key: _cmake(value) for key, value in setting.options.items()}
+    targets = (*TARGETS, *([RPC_TARGET] if setting.rpc else []))
     wanted = _wanted(host.archive, facts, cuda, rpc=setting.rpc, variants=setting.cpu_variants)
-    fingerprint = fingerprint_of(
-        host.archive, facts, {**wanted, **own}, cuda, host.settings.cuda.host_compiler or "", variants=setting.cpu_variants
-    )
-    yield _build(host, host.archive, facts, cuda, fingerprint, {**wanted, **_how(cuda), **own})
+    compiler = host.settings.cuda.host_compiler or ""
+    fingerprint = fingerprint_of(host.archive, facts, {**wanted, **own}, cuda, compiler, targets, variants=setting.cpu_variants)
+    yield _build(host, host.archive, facts, cuda, fingerprint, {**wanted, **_how(cuda), **own}, targets)
     release = f"{RELEASES}/{fingerprint}"
     yield Artifact(path=release, kind="tree", build=fingerprint, keep=setting.keep)
     server, plugin = f"{release}/bin/llama-server", f"{release}/bin/libggml-cuda.so"
@@ -86,7 +88,14 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
 
 
 def fingerprint_of(
-    archive: Archive, facts: Facts, options: Mapping[str, str], cuda: CudaChoice | None, compiler: str, *, variants: bool
+    archive: Archive,
+    facts: Facts,
+    options: Mapping[str, str],
+    cuda: CudaChoice | None,
+    compiler: str,
+    targets: Sequence[str],
+    *,
+    variants: bool,
 ) -> str:
     """Hosts with the same one can run the same binary: source, options, CPU, C library and distribution (whose compiler builds it).
 
@@ -96,7 +105,7 @@ def fingerprint_of(
     backend = "cuda" if cuda is not None else "cpu"
     level = "" if variants else facts.cpu.level
     parts = [archive.sha256, backend, facts.cpu.architecture, level, system.os_id, system.os_version, system.libc]
-    parts += [f"{key}={options[key]}" for key in sorted(options)] + list(TARGETS)
+    parts += [f"{key}={options[key]}" for key in sorted(options)] + list(targets)
     if cuda is not None:
         parts += [f"cuda {cuda.major}", f"host compiler {compiler}"]
     label = f"b{archive.build_number}" if archive.build_number else "src"
@@ -110,7 +119,15 @@ def _cuda(host: Host, facts: Facts, backend: str, builder: str) -> CudaChoice | 
     return choose_cuda(host.name, host.settings.cuda, facts, host.toolkits, builder=builder)
 
 
-def _build(host: Host, archive: Archive, facts: Facts, cuda: CudaChoice | None, fingerprint: str, options: Mapping[str, str]) -> Build:
+def _build(
+    host: Host,
+    archive: Archive,
+    facts: Facts,
+    cuda: CudaChoice | None,
+    fingerprint: str,
+    options: Mapping[str, str],
+    targets: tuple[str, ...],
+) -> Build:
     setting = host.settings.llama_cpp
     plugins = options.get("BUILD_SHARED_LIBS") == "ON"
     words = f"CUDA {cuda.version} for sm_{' sm_'.join(cuda.architectures)}" if cuda is not None else "cpu"
@@ -121,8 +138,8 @@ def _build(host: Host, archive: Archive, facts: Facts, cuda: CudaChoice | None, 
         source=archive.sha256,
         source_bytes=archive.size_bytes,
         options=options,
-        targets=TARGETS,
-        products=(*(f"bin/{name}" for name in TARGETS), *([LIBRARIES] if plugins else [])),
+        targets=targets,
+        products=tuple(RPC_PROGRAM if name == RPC_TARGET else f"bin/{name}" for name in targets) + ((LIBRARIES,) if plugins else ()),
         probes=(("bin/llama-server", "--version"),),
         packages=PACKAGES,
         tools=("cmake", "g++"),
@@ -158,7 +175,8 @@ def _wanted(archive: Archive, facts: Facts, cuda: CudaChoice | None, *, rpc: boo
     wanted = {**_FIXED, **(_PLUGINS if cuda is not None or variants else {})}
     wanted |= {"GGML_CPU_ALL_VARIANTS": "ON"} if variants else _cpu(facts.cpu.level)
     if rpc:
-        wanted["GGML_RPC"] = "ON"
+        # Else a builder that happens to have libibverbs makes a release that starts nowhere without it.
+        wanted |= {"GGML_RPC": "ON", "GGML_RPC_RDMA": "OFF"}
     if cuda is not None:
         # Real code for these cards alone: no driver has to translate it at the first start, and older drivers of its major can run it.
         wanted |= {"GGML_CUDA": "ON", "GGML_CUDA_NCCL": "OFF"}

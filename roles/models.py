@@ -5,15 +5,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from wattherd.role import Artifact, Directory, Facts, Host, Model, Resource, Weights, held_models
+from wattherd.role import MODELS, Artifact, Directory, Facts, Host, Model, Resource, Weights, held_models
 from wattherd.role import ModelFile as File
-
-FOLDER = "/var/lib/wattherd/models"
 
 
 def resources(host: Host, facts: Facts) -> Iterator[Resource]:
     del facts
-    yield Directory(path=FOLDER)
+    yield Directory(path=MODELS)
     for name in held_models(host.settings, lambda name: host.model(name).draft):
         yield from _model(host, host.model(name))
 

@@ -9,17 +9,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from wattherd.role import Directory, Facts, Haproxy, Host, Package, Problem, Resource, Server, Unit, User
+from wattherd.role import Directory, Facts, Haproxy, Host, Package, Problem, Resource, Server, Unit, User, instance
 
 ACCOUNT = "wattherd-proxy"
-#: The group of the servers' sockets (role `server`).
-SERVER_ACCOUNT = "llama"
 PROGRAM = "/usr/sbin/haproxy"
-FOLDER = "/etc/wattherd/proxy"
-TLS = f"{FOLDER}/tls"
-UNIT = "wattherd-proxy.service"
-ADMIN_SOCKET = "/run/wattherd-proxy/admin.sock"
-MASTER_SOCKET = "/run/wattherd-proxy/master.sock"
+FOLDER = instance.PROXY_FOLDER
 _FIRST_FREE_PORT = 1024
 #: A stop waits so long for what runs, and this much longer until systemd kills. A change of it would restart the proxy.
 _STOP_S = 600
@@ -82,18 +76,21 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
     yield User(name=ACCOUNT, comment="front proxy", home="/nonexistent")
     yield Directory(path=FOLDER)
     if any(one.tls for one in servers):
-        yield Directory(path=TLS)
+        yield Directory(path=instance.PROXY_TLS)
     for one in servers:
         if one.tls is not None:
-            yield host.secret(one.tls.key, pem_of(one.name), form="pem", certificate=one.tls.certificate, owner=ACCOUNT, mode="0400")
+            yield host.secret(
+                one.tls.key, instance.certificate_file(one), form="pem", certificate=one.tls.certificate, owner=ACCOUNT, mode="0400"
+            )
     doors = [door(server) for server in servers]
     unit = _unit(host, ports)
     yield Haproxy(
         folder=FOLDER,
         files=files(host, doors),
         beside=tuple(one.certificate for one in doors if one.certificate),
-        unit=UNIT,
-        socket=MASTER_SOCKET,
+        ports=ports,
+        unit=instance.PROXY_UNIT,
+        socket=instance.PROXY_MASTER,
         program=PROGRAM,
         started_as=str(unit.wanted()["inputs"]),
     )
@@ -104,15 +101,16 @@ def _unit(host: Host, ports: tuple[int, ...]) -> Unit:
     text = host.text(
         "proxy/wattherd-proxy.service.j2",
         account=ACCOUNT,
-        server_account=SERVER_ACCOUNT,
+        server_account=instance.ACCOUNT,
         program=PROGRAM,
         folder=FOLDER,
-        master_socket=MASTER_SOCKET,
+        runtime=instance.PROXY_RUNTIME,
+        master_socket=instance.PROXY_MASTER,
         low_port=any(port < _FIRST_FREE_PORT for port in ports),
         stop_s=_STOP_S,
     )
     return Unit(
-        name=UNIT,
+        name=instance.PROXY_UNIT,
         text=text,
         ready_url=f"http://127.0.0.1:{host.settings.proxy.metrics_port}/health",
         ready_timeout_s=60,
@@ -125,7 +123,7 @@ def files(host: Host, doors: list[Door]) -> Mapping[str, str]:
     """File name -> text of everything that HAProxy reads, but for the keys."""
     made = {
         "haproxy.cfg": host.text(
-            "proxy/haproxy.cfg.j2", doors=doors, work=WORK, aside=ASIDE, proxy=host.settings.proxy, admin_socket=ADMIN_SOCKET
+            "proxy/haproxy.cfg.j2", doors=doors, work=WORK, aside=ASIDE, proxy=host.settings.proxy, admin_socket=instance.PROXY_ADMIN
         ),
         "proxy.lua": host.text("proxy/proxy.lua"),
         "403.http": _answer(host, 403, "Forbidden", "permission_error", "not open to clients"),
@@ -151,9 +149,9 @@ def door(server: Server) -> Door:
         name=server.name,
         bind=f"{server.host}:{server.port}" if server.host != "localhost" else f"127.0.0.1:{server.port}",
         address=server.own_address,
-        loopback=server.host in {"localhost", "::1"} or server.host.startswith("127."),
-        socket=socket_of(server.name),
-        certificate=pem_of(server.name) if server.tls else "",
+        loopback=server.is_local,
+        socket=instance.socket(server.name),
+        certificate=instance.certificate_file(server),
         router=server.router is not None,
         slots=sum(one.slots for one in server.presets),
         look=(*LOOK, "/metrics") if server.metrics else LOOK,
@@ -164,13 +162,3 @@ def door(server: Server) -> Door:
         retries=max(1, min(server.queue.wait_s, _RETRIES_LIMIT)) if server.queue.when_away == "hold" else 1,
         request_timeout_s=server.request_timeout_s,
     )
-
-
-def socket_of(name: str) -> str:
-    """Where the instance's llama-server listens behind the proxy (role `server` makes it do so)."""
-    return f"/run/wattherd/llama-{name}/llama.sock"
-
-
-def pem_of(name: str) -> str:
-    """The instance's certificate and key, for the proxy alone."""
-    return f"{TLS}/{name}.pem"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from wattherd.role import (
+    CURRENT,
     KEY,
     STRIPPED,
     Directory,
@@ -20,17 +20,15 @@ from wattherd.role import (
     Unit,
     User,
     digest_of,
+    instance,
     replace,
     server_flags,
     unit_word,
 )
 
-ACCOUNT = "llama"
-BINARY = "/opt/wattherd/current/bin/llama-server"
-FOLDER = "/etc/wattherd/serve"
+ACCOUNT = instance.ACCOUNT
+BINARY = f"{CURRENT}/bin/llama-server"
 PROGRAMS = "/opt/wattherd/libexec"
-#: Where the front proxy (role `proxy`) takes orders.
-PROXY_SOCKET = "/run/wattherd-proxy/master.sock"
 NVIDIA_UNIT = "wattherd-nvidia.service"
 #: A slow disk at night: 100 MB/s for the weights, after a minute for everything else.
 _READ_BYTES_PER_S = 100_000_000
@@ -48,23 +46,12 @@ _JETSON = ("char-nvhost*", "char-nvgpu*", "char-nvmap", "char-nvsciipc", "char-d
 _JETSON_NODES = ("", "-gpu", "-as-gpu", "-ctrl", "-ctrl-gpu", "-ctxsw-gpu", "-dbg-gpu", "-prof-gpu", "-prof-ctx-gpu", "-tsg-gpu")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a server listens: on its own address, or behind the front proxy on a socket."""
-
-    listen: tuple[tuple[str, str], ...]
-    socket: bool
-    local_only: bool
-    url: str
-    door: str
-
-
 def resources(host: Host, facts: Facts) -> Iterator[Resource]:
     servers = host.settings.serve
     if not servers:
         return
     yield User(name=ACCOUNT, comment="llama.cpp servers", home="/nonexistent")
-    yield Directory(path=FOLDER)
+    yield Directory(path=instance.FOLDER)
     yield from _programs(host, facts)
     for server in servers:
         _check(host, server)
@@ -72,9 +59,9 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
 
 
 def _instance(host: Host, facts: Facts, server: Server) -> Iterator[Resource]:
-    here = place_of(host, server)
-    key_file = f"{FOLDER}/{server.name}.env" if server.api_key is not None else ""
-    started_from = ["symlink:/opt/wattherd/current"]
+    here = instance.place(server, proxied=instance.is_proxied(host.settings))
+    key_file = instance.key_file(server)
+    started_from = [f"symlink:{CURRENT}"]
     if server.api_key is not None:
         yield host.secret(server.api_key, key_file, form=KEY)
         started_from.append(f"secret:{key_file}")
@@ -88,8 +75,7 @@ def _instance(host: Host, facts: Facts, server: Server) -> Iterator[Resource]:
     if server.router is not None:
         yield _presets_unit(host, facts, server, here, key_file, (*started_from, *made_of))
     for seen in host.endpoints(server):
-        name = f"{server.name}-{seen.preset}" if seen.preset else server.name
-        yield File(path=f"{FOLDER}/{name}.client", text=host.text("server/client.env.j2", endpoint=seen))
+        yield File(path=instance.client_file(server.name, seen.preset), text=host.text("server/client.env.j2", endpoint=seen))
     if server.watchdog.enabled:
         yield _watchdog(host, facts, server, here, key_file)
 
@@ -101,12 +87,12 @@ def loaded_models(host: Host, server: Server) -> list[Model]:
     return [*models, *(host.model(name) for name in drafts)]
 
 
-def flags_of(host: Host, facts: Facts, server: Server, here: Place) -> Flags:
+def flags_of(host: Host, facts: Facts, server: Server, here: instance.Place) -> Flags:
     """The command line, and a router's presets. The tag of a preset names its files: when they change, the router loads that one anew."""
     made = server_flags(
         server,
         host.models,
-        path=f"{FOLDER}/{server.name}.flags",
+        path=instance.flags_file(server.name),
         binary=BINARY,
         build="",
         listen=here.listen,
@@ -118,7 +104,7 @@ def flags_of(host: Host, facts: Facts, server: Server, here: Place) -> Flags:
     return replace(made, sections={name: (*words, ("--tags", tags[name])) for name, words in made.sections.items()})
 
 
-def _unit(host: Host, facts: Facts, server: Server, here: Place, key_file: str, flags: Flags, started_from: Sequence[str]) -> Unit:
+def _unit(host: Host, facts: Facts, server: Server, here: instance.Place, key_file: str, flags: Flags, started_from: Sequence[str]) -> Unit:
     models = loaded_models(host, server)
     gpu = gpu_of(host, facts)
     text = host.text(
@@ -135,45 +121,30 @@ def _unit(host: Host, facts: Facts, server: Server, here: Place, key_file: str, 
         unset=_UNSET if key_file else (KEY, *_UNSET),
         gpu=gpu,
         device_classes=device_classes(gpu),
-        socket=here.socket,
+        runtime=instance.runtime(server.name) if here.socket else "",
         local_only=here.local_only and not any(options.rpc for options in server.presets),
         locks_memory=any("mlock" in " ".join((options.load_mode or "", *options.extra_flags)) for options in (server, *server.presets)),
     )
     return Unit(
-        name=f"llama@{server.name}.service",
+        name=instance.unit(server.name),
         text=text,
         # A router goes on when a preset changes: then only what it starts with itself is its own input.
         inputs=digest_of([str((flags.options, flags.extra, sorted(flags.environment.items())))]) if server.router is not None else "",
         started_from=(*started_from, *([f"file:{PROGRAMS}/await-nvidia.sh"] if gpu == "nvidia" else [])),
-        ready_url=here.url,
+        ready_url=here.url("/health"),
         ready_timeout_s=_BASE_S if server.router is not None else load_limit_s(server, models),
         ports=() if here.socket else (server.port,),
         drain=drain_of(server, here, key_file),
     )
 
 
-def drain_of(server: Server, here: Place, key_file: str) -> dict[str, str]:
+def drain_of(server: Server, here: instance.Place, key_file: str) -> dict[str, str]:
     """Before the process goes, the front proxy holds new requests and what is in flight ends. A router has no figures of its own."""
     if not here.socket:
         return {}
-    own = {"metrics": f"{here.door}:/metrics"} if server.router is None and server.metrics else {}
+    own = {"metrics": here.url("/metrics")} if server.router is None and server.metrics else {}
     key = {"key_file": key_file} if own and key_file else {}
-    return {"socket": PROXY_SOCKET, "server": f"{server.name}/llama", "limit_s": str(server.drain_s), **own, **key}
-
-
-def place_of(host: Host, server: Server) -> Place:
-    if "proxy" in host.settings.roles:
-        path = f"/run/wattherd/llama-{server.name}/llama.sock"
-        listen = (("--host", path), ("--port", str(server.port)))
-        return Place(listen=listen, socket=True, local_only=True, url=f"unix:{path}:/health", door=f"unix:{path}")
-    address = f"[{server.own_address}]" if ":" in server.own_address else server.own_address
-    return Place(
-        listen=(("--host", server.host), ("--port", str(server.port))),
-        socket=False,
-        local_only=server.host in {"localhost", "::1"} or server.host.startswith("127."),
-        url=f"http://{address}:{server.port}/health",
-        door=f"{address}:{server.port}",
-    )
+    return {"socket": instance.PROXY_MASTER, "server": f"{server.name}/llama", "limit_s": str(server.drain_s), **own, **key}
 
 
 def ready_timeout_s(model: Model) -> int:
@@ -222,43 +193,45 @@ def _programs(host: Host, facts: Facts) -> Iterator[Resource]:
         )
 
 
-def _watchdog(host: Host, facts: Facts, server: Server, here: Place, key_file: str) -> Unit:
+def _watchdog(host: Host, facts: Facts, server: Server, here: instance.Place, key_file: str) -> Unit:
     """A sleeping model is loaded inside the request that wakes it: that standstill is no hang, however large the model is."""
     models = [host.model(name) for name in server.model_names]
     sleeps = any(options.sleep_idle_s for options in server.presets)
     stall_s = max(server.watchdog.stall_s, load_limit_s(server, models)) if sleeps else server.watchdog.stall_s
-    words = ["--unit", f"llama@{server.name}.service", "--at", here.door, "--stall-s", str(stall_s)]
+    words = ["--unit", instance.unit(server.name), "--at", here.door, "--stall-s", str(stall_s)]
     words += ["--interval-s", str(server.watchdog.interval_s), *(["--router"] if server.router is not None else [])]
     return Unit(
-        name=f"llama-watchdog@{server.name}.service",
+        name=instance.watchdog_unit(server.name),
         text=_beside(host, facts, "server/watchdog.service.j2", server, here, key_file, words),
         started_from=(*(f"file:{PROGRAMS}/{name}" for name in ("llama_door.py", "llama_watchdog.py")), *_key(key_file)),
     )
 
 
-def _presets_unit(host: Host, facts: Facts, server: Server, here: Place, key_file: str, started_from: Sequence[str]) -> Unit:
+def _presets_unit(host: Host, facts: Facts, server: Server, here: instance.Place, key_file: str, started_from: Sequence[str]) -> Unit:
     """Runs when the presets change, or the router does. It is no part of a boot: there the router loads what starts with it by itself."""
     loaded = [host.model(one.model) for one in server.router.models if one.load_on_start] if server.router else []
     limit_s = load_limit_s(server, loaded) + _BASE_S
-    words = ["--unit", f"llama@{server.name}.service", "--at", here.door, "--presets", f"{FOLDER}/{server.name}.ini"]
+    words = ["--unit", instance.unit(server.name), "--at", here.door, "--presets", instance.presets_file(server.name)]
     words += ["--drain-s", str(server.drain_s), "--limit-s", str(limit_s)]
     programs = (f"file:{PROGRAMS}/llama_door.py", f"file:{PROGRAMS}/llama_presets.py")
     return Unit(
-        name=f"llama-presets@{server.name}.service",
+        name=instance.presets_unit(server.name),
         text=_beside(host, facts, "server/presets.service.j2", server, here, key_file, words, limit_s=limit_s + server.drain_s + _STOP_S),
         enabled=False,
         ready_timeout_s=limit_s + server.drain_s + _BASE_S,
-        started_from=(f"unit:llama@{server.name}.service", *started_from, *programs),
+        started_from=(f"unit:{instance.unit(server.name)}", *started_from, *programs),
     )
 
 
 def _beside(
-    host: Host, facts: Facts, template: str, server: Server, here: Place, key_file: str, words: Sequence[str], **more: object
+    host: Host, facts: Facts, template: str, server: Server, here: instance.Place, key_file: str, words: Sequence[str], **more: object
 ) -> str:
     return host.text(
         template,
         server=server,
         account=ACCOUNT,
+        unit=instance.unit(server.name),
+        programs=PROGRAMS,
         python=unit_word(facts.python.path),
         words=[unit_word(word) for word in words],
         key_file=key_file,
@@ -295,7 +268,7 @@ def device_classes(gpu: str) -> tuple[str, ...]:
 
 def _check(host: Host, server: Server) -> None:
     label = f"{host.name}: the server {server.name}"
-    if server.tls is not None and "proxy" not in host.settings.roles:
+    if server.tls is not None and not instance.is_proxied(host.settings):
         raise Problem("inventory-invalid", f"{label} has tls, which the front proxy ends", hint="add the role proxy, after server")
     if server.router is None:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import pathlib
 import re
 import subprocess
@@ -10,8 +11,10 @@ import sys
 
 import pytest
 
-from wattherd import errors, resources
+from wattherd import errors, resources, role
+from wattherd import machine as machines
 from wattherd.link import archive
+from wattherd.node import session
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "wattherd"
@@ -89,6 +92,18 @@ def test_every_resource_type_is_documented() -> None:
     text = (ROOT / "docs" / "protocol.md").read_text()
     for kind in resources.TYPES:
         assert f"| `{kind.TYPE}` |" in text, f"docs/protocol.md has no row for {kind.TYPE}"
+
+
+def test_every_verb_of_a_session_is_in_the_protocol() -> None:
+    verbs = session.Session(machines.Machine(), io.BytesIO(), io.BytesIO()).verbs
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    assert [verb for verb in verbs if f"| `{verb}` |" not in text] == []
+
+
+def test_every_resource_type_is_offered_to_role_authors() -> None:
+    text = (ROOT / "docs" / "how-to" / "role.md").read_text()
+    offered = next(line for line in text.splitlines() if "resource types (`" in line)
+    assert [kind.__name__ for kind in resources.TYPES if not hasattr(role, kind.__name__) or kind.__name__ not in offered] == []
 
 
 def test_any_is_touched_in_few_places() -> None:

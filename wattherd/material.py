@@ -10,13 +10,12 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wattherd import store
 from wattherd.gguf.demand import Demand
 from wattherd.gguf.shape import Shape
+from wattherd.resources import toolkit
 
-#: Where the node keeps readable names for what lies in its store by digest.
-MODELS = "/var/lib/wattherd/models"
-#: Where the node keeps toolkits that were unpacked from wheels.
-TOOLKITS = "/opt/wattherd/cuda"
+MODELS = store.MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,4 +133,4 @@ class Toolkit:
     def place(self) -> str:
         """On the node, with what is in it in its name: another set of wheels gets another folder."""
         digest = hashlib.sha256("".join(one.sha256 for one in self.wheels).encode()).hexdigest()
-        return f"{TOOLKITS}/{self.name}-{self.version}-{digest[:8]}"
+        return f"{toolkit.HOME}/{self.name}-{self.version}-{digest[:8]}"

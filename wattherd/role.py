@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from wattherd import errors, material, templates
+from wattherd import errors, material, store, templates
 from wattherd.records import replace
 from wattherd.resources.artifact import Artifact
 from wattherd.resources.base import Resource
@@ -29,7 +29,7 @@ from wattherd.resources.symlink import Symlink
 from wattherd.resources.unit import Unit
 from wattherd.resources.user import User
 from wattherd.resources.weights import Weights
-from wattherd.serving import endpoint
+from wattherd.serving import endpoint, instance
 from wattherd.serving.cards import has_gpu
 from wattherd.serving.cuda import Choice as CudaChoice
 from wattherd.serving.cuda import choose as choose_cuda
@@ -39,7 +39,10 @@ from wattherd.serving.words import server_flags
 from wattherd.wire.facts import Facts
 
 __all__ = [
+    "CURRENT",
     "KEY",
+    "MODELS",
+    "RELEASES",
     "STRIPPED",
     "Archive",
     "Artifact",
@@ -70,12 +73,14 @@ __all__ = [
     "digest_of",
     "has_gpu",
     "held_models",
+    "instance",
     "replace",
     "server_flags",
     "unit_word",
 ]
 
 Problem = errors.Problem
+CURRENT, RELEASES, MODELS = store.CURRENT, store.RELEASES, material.MODELS
 Archive = material.Archive
 Model = material.Model
 ModelFile = material.File

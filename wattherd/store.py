@@ -21,6 +21,11 @@ from wattherd.wire import facts, fields
 HOME = "/var/lib/wattherd"
 BLOBS = HOME + "/store"
 BUILDS = HOME + "/builds"
+#: Readable names for models, each a link to its blob or to where it lies.
+MODELS = HOME + "/models"
+#: Where releases lie unpacked, and the link that leads to the one in use.
+RELEASES = "/opt/wattherd/releases"
+CURRENT = "/opt/wattherd/current"
 #: What stays free on the file system after a blob has arrived: logs, spool and the operating system need room too.
 MARGIN_BYTES = 256 * 1024 * 1024
 #: A cut link or a power cut loses at most this much of what had arrived.

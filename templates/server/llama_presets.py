@@ -1,7 +1,8 @@
 """Takes a router's preset file into use, without touching a model whose section did not change.
 
-Waits until what will be unloaded is idle (up to --drain-s), asks the router to read the file again, and sees that the models that start
-with it, and those that were loaded before, are loaded. Ends with status 1 and one line when one does not.
+Waits until what will be unloaded is idle, asks the router to read the file again, and sees that the models that start with it, and those
+that were loaded before, are loaded. Ends with status 1 and one line when one does not, or is still busy after --drain-s: then nothing
+was unloaded.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ APPLIED = "applied.ini"
 BUSY = re.compile(r"^llamacpp:requests_(?:processing|deferred) (\S+)$", re.MULTILINE)
 ERROR = re.compile(r"(?:^|\s)E\s+(.*)|^(?:\[\d+\] )?(error:.*)")
 ON = {"1", "true", "on", "enabled"}
+IDLE = {"0", "0.0"}
 
 
 Sections = Dict[str, Dict[str, str]]
@@ -73,21 +75,27 @@ class Router:
         while self.states() is None:
             self._wait(f"error: the router does not answer; journalctl -u {self.unit} tells more")
 
-    def await_idle(self, names: Set[str], limit_s: float) -> bool:
-        """True when none of the models has a request in progress. The limit is the operator's: after it they are unloaded all the same."""
+    def await_idle(self, names: Set[str], limit_s: float) -> None:
+        """Until none of the models has a request in progress."""
         end_s = self._clock_s() + limit_s
         while names:
-            loaded = {name for name, (state, _) in (self.states() or {}).items() if state in {"loaded", "sleeping"}}
-            if not any(self._busy(name) for name in names & loaded):
-                return True
+            states = self.states()
+            loaded = {name for name in names if states is None or states.get(name, ("", None))[0] in {"loaded", "sleeping"}}
+            busy = sorted(name for name in loaded if not self._is_idle(name))
+            if not busy:
+                return
             if self._clock_s() >= end_s:
-                return False
+                words = f"error: still busy after {limit_s:.0f} s, so nothing was unloaded: {', '.join(busy)}"
+                raise Failed(f"{words}; deploy again when it is quieter, or give it longer (drain_s)")
             self._pause(PAUSE_S)
-        return True
 
-    def _busy(self, name: str) -> bool:
+    def _is_idle(self, name: str) -> bool:
+        """Only what says so itself: one that does not answer may well be at work."""
         status, text = self.door.get("/metrics", model=name, autoload="false")
-        return status == 200 and any(float(value) > 0 for value in BUSY.findall(text))
+        if status == llama_door.AWAY:
+            return True
+        figures = BUSY.findall(text) if status == 200 else []
+        return bool(figures) and all(value in IDLE for value in figures)
 
     def reload(self) -> None:
         status, text = self.door.get("/models", reload="1")
@@ -136,9 +144,9 @@ def apply(router: Router, after_text: str, before_text: str, drain_s: float) -> 
     before, after = sections(before_text), sections(after_text)
     router.await_answer()
     loaded = {name for name, (state, _) in (router.states() or {}).items() if state in {"loaded", "loading"}}
-    leaving = changed(before, after) if before else set()
-    if not router.await_idle(leaving, drain_s):
-        print(f"still busy after {drain_s:.0f} s, unloaded all the same: {', '.join(sorted(leaving))}", file=sys.stderr, flush=True)
+    # After a reboot nobody knows what the router read last (the record lay in /run): then it may be any of them.
+    leaving = changed(before, after) if before else set(loaded)
+    router.await_idle(leaving, drain_s)
     router.reload()
     router.await_loaded((started_with(after) | loaded & leaving) & set(after))
 
@@ -161,8 +169,9 @@ def main() -> None:
         apply(Router(llama_door.Door(given.at, timeout_s=30.0), given.unit, given.limit_s + given.drain_s), after, before, given.drain_s)
     except Failed as problem:
         sys.exit(str(problem))
-    with open(kept, "w", encoding="utf-8") as stream:
+    with open(f"{kept}.new", "w", encoding="utf-8") as stream:
         stream.write(after)
+    os.replace(f"{kept}.new", kept)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ for one that works: SIMULATED, whose line the server then lists.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pathlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.lab import nodes
 from tests.node import tiny
 
 #: The line of a card that works, below the driver's own folder; absent where the driver fails.
@@ -79,6 +82,9 @@ if(GGML_CUDA)
   target_link_libraries(ggml-cuda PRIVATE CUDA::cudart)
   add_dependencies(llama-server ggml-cuda)
 endif()
+if(GGML_RPC)
+  add_subdirectory(tools/rpc)
+endif()
 """
 
 
@@ -101,6 +107,7 @@ def archive(folder: pathlib.Path, number: int, *, seconds_s: int = 0) -> Archive
     files = {
         "CMakeLists.txt": _CMAKE + slow,
         "server.cpp": _SERVER,
+        "tools/rpc/CMakeLists.txt": "add_executable(ggml-rpc-server ../../server.cpp)\ntarget_link_libraries(ggml-rpc-server number)\n",
         "ggml/number.cpp": "int number() { return NUMBER; }\n",
         "ggml/cards.cu": _CARDS,
         "ggml/scale.cu": _SCALE,
@@ -109,3 +116,23 @@ def archive(folder: pathlib.Path, number: int, *, seconds_s: int = 0) -> Archive
     path = folder / f"miniature-{number}-{seconds_s}.tar.gz"
     path.write_bytes(body)
     return Archive(path, hashlib.sha256(body).hexdigest(), number)
+
+
+@contextlib.contextmanager
+def card(name: str, model: str, driver: str, *, works: bool = False) -> Iterator[None]:
+    """A card and its loaded driver as the node's files show them; one that `works` is listed by the"""
+    place = "/proc/driver/nvidia"
+    version = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue Sep 23 10:11:41 UTC 2025"
+    told = f"Model: \\t\\t {model}\\nIRQ:   \\t\\t 44\\nGPU UUID: \\t GPU-1\\nBus Location: \\t 0000:01:00.0\\n"
+    script = f"""set -e
+mount -t tmpfs tmpfs /proc/driver
+mkdir -p {place}/gpus/0000:01:00.0
+echo '{version}' > {place}/version
+printf '{told}' > {place}/gpus/0000:01:00.0/information
+{f"echo '{CARD}' > {SIMULATED}" if works else ""}
+"""
+    nodes.run(name, ["sh", "-c", script])
+    try:
+        yield
+    finally:
+        nodes.run(name, ["umount", "/proc/driver"])

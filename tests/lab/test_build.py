@@ -94,6 +94,39 @@ def test_a_build_outlives_its_controller_and_is_attached_to_again(here: cli.Proj
     assert int(starts) == 1, "started once, by the controller that was killed"
 
 
+def under_way(name: str) -> str:
+    return nodes.run(name, ["systemctl", "list-units", "--plain", "--no-legend", "wattherd-build-*"]).stdout
+
+
+def leave_a_build_under_way(here: cli.Project, name: str) -> None:
+    """One that takes a minute, and whose controller is killed."""
+    here.group(source(here.folder, seconds_s=60))
+    controller = here.start("deploy", "--hosts", name)
+    until(name, "systemctl list-units --plain --no-legend 'wattherd-build-*' | grep -q running")
+    controller.send_signal(signal.SIGKILL)
+    controller.wait()
+
+
+def test_another_word_in_the_inventory_ends_the_build_that_nobody_waits_for(here: cli.Project, plain: tuple[str, str]) -> None:
+    name = plain[0]
+    leave_a_build_under_way(here, name)
+    here.group(source(here.folder))
+    said = here.invoke("deploy", "--hosts", name)
+    assert said.code == 0, said.words
+    assert "which is no longer wanted" in said.words
+    assert under_way(name) == ""
+    assert nodes.run(name, ["/opt/wattherd/current/bin/llama-server", "--version"]).stderr.startswith("version: 0.6.0-dev (build 7")
+
+
+def test_remove_ends_a_build_that_is_under_way(here: cli.Project, plain: tuple[str, str]) -> None:
+    name = plain[0]
+    leave_a_build_under_way(here, name)
+    said = here.invoke("remove", "--hosts", name, "--yes")
+    assert said.code == 0, said.words
+    assert under_way(name) == ""
+    assert nodes.run(name, ["sh", "-c", "ls -d /opt/wattherd /var/lib/wattherd 2>/dev/null || true"]).stdout == ""
+
+
 def test_a_power_cut_in_a_build_leaves_no_half_release(here: cli.Project, plain: tuple[str, str]) -> None:
     name = plain[0]
     here.group(source(here.folder, seconds_s=9))

@@ -282,7 +282,8 @@ def test_a_changed_preset_reloads_that_model_and_no_other(node: Node, router: Ca
     node.serve(router(two="context: 512"))
     check = node.deploy("--check")
     done = node.deployed()
-    assert check.host(node.name)["changes"] == done["changes"] == ["flags:herd", "unit:llama-presets@herd.service"]
+    client = "file:/etc/wattherd/serve/herd-two.client"
+    assert check.host(node.name)["changes"] == done["changes"] == ["flags:herd", "unit:llama-presets@herd.service", client]
     after = node.children()
     assert node.show("llama@herd.service", "MainPID") == main, "the router goes on"
     assert after["one"] == before["one"], "and so does the model whose section is as it was"

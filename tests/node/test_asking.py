@@ -93,7 +93,9 @@ def test_without_the_key_the_servers_refusal_is_told(bench: strict.Bench, server
     assert "401" in refused(bench, order(server)).message
 
 
-@pytest.mark.parametrize("text", [None, "", "LLAMA_API_KEY=\n", "# nothing\n"])
+@pytest.mark.parametrize(
+    "text", [None, "", "LLAMA_API_KEY=\n", "# nothing\n", f'LLAMA_API_KEY="{KEY}\nHost: x"\n', f'LLAMA_API_KEY="{KEY}é"\n']
+)
 def test_a_key_file_without_a_key_is_said(bench: strict.Bench, server: Server, text: str | None) -> None:
     if text is not None:
         bench.put(KEY_FILE, text)

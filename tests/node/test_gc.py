@@ -14,7 +14,8 @@ import pytest
 from tests.node import strict, tiny
 from wattherd import errors, store
 from wattherd.node import gc, generations, session
-from wattherd.resources import artifact
+from wattherd.resources import artifact, tree
+from wattherd.resources import toolkit as kits
 from wattherd.wire import facts, manifest
 
 MODELS = "/var/lib/wattherd/models"
@@ -128,7 +129,7 @@ def test_copies_under_way_and_what_has_just_arrived_stay(bench: strict.Bench) ->
 
 def release(bench: strict.Bench, name: str) -> str:
     body = tiny.pack_tar({"bin/llama-server": b"#!/bin/sh\n" + name.encode()})
-    path = f"{gc.RELEASES}/{name}"
+    path = f"{store.RELEASES}/{name}"
     digest = tiny.put(bench.machine, body)
     artifact.Artifact(path, kind="tree", digest=digest, size_bytes=len(body)).fix(bench.machine, {}, bench.tell)
     bench.machine.unlink(store.blob(digest))
@@ -147,7 +148,79 @@ def test_releases_in_use_stay_and_others_go_whole(bench: strict.Bench) -> None:
     (one,) = gc.find(bench.machine)
     assert one.size_bytes > 10
     assert gc.remove(bench.machine, one)
-    assert list(bench.machine.names(gc.RELEASES)) == ["r-current", "r-named", "r-previous"]
+    assert list(bench.machine.names(store.RELEASES)) == ["r-current", "r-named", "r-previous"]
+
+
+def owns(bench: strict.Bench, entry: manifest.Entry, *, kept: str = "") -> None:
+    """The node manages it, or (`kept`) no longer wants it and has not let go of it."""
+    owned = generations.Owned.load(bench.machine)
+    owned.manage(entry, absent=True)
+    if kept:
+        owned.rows[entry.id]["kept"] = kept
+    owned.save()
+
+
+def built(bench: strict.Bench, fingerprint: str, toolkit: str) -> tuple[str, manifest.Entry]:
+    """A finished build in the store, and the entry that asked for it."""
+    digest = blob(bench, b"the release " + fingerprint.encode())
+    store.record_build(bench.machine, facts.Built(fingerprint, digest, 7))
+    spec = {"name": "llama.cpp", "fingerprint": fingerprint, "toolkit": toolkit}
+    return digest, manifest.Entry(id=f"build:{fingerprint}", type="build", role="llama_cpp", spec=spec)
+
+
+def unpacked(bench: strict.Bench, name: str) -> str:
+    path = f"{kits.HOME}/{name}"
+    bench.put(f"{path}/bin/nvcc", "nvcc")
+    bench.put(f"{path}/{tree.MARKER}", "{}")
+    return path
+
+
+def test_a_finished_build_goes_when_neither_a_generation_nor_a_release_that_is_kept_needs_it(bench: strict.Bench) -> None:
+    """The store has the release because the row is kept, and the row is kept because the store has it: that must hold neither."""
+    older, entry = built(bench, "aaaa-older", "/x")
+    owns(bench, entry, kept="the release stays in the store for a rollback")
+    newer, entry = built(bench, "bbbb-newer", "/x")
+    owns(bench, entry, kept="the release stays in the store for a rollback")
+    path = release(bench, "bbbb-newer")
+    kept = manifest.Entry(id=f"artifact:{path}", type="artifact", role="llama_cpp", spec={"path": path, "build": "bbbb-newer"})
+    owns(bench, kept, kept="one of the newest 2 releases")
+    current, entry = built(bench, "cccc-current", "/x")
+    owns(bench, entry)
+    generation(bench, entry)
+    assert left(bench) == {store.blob(older): "file"}
+    assert {newer, current} <= set(bench.machine.names(store.BLOBS))
+    (one,) = gc.find(bench.machine)
+    assert one.name == "release aaaa-older"
+    assert gc.remove(bench.machine, one)
+    assert store.recorded(bench.machine, "aaaa-older") is None
+
+
+def test_toolkits_that_nothing_is_built_with_any_more_go_whole(bench: strict.Bench) -> None:
+    paths = {name: unpacked(bench, name) for name in ("cuda-13.5-aaaa", "cuda-13.0-bbbb", "cuda-12.9-cccc", "cmake-3.31-dddd")}
+    bench.folder(f"{kits.HOME}/by-hand")
+    _, wanted = built(bench, "aaaa-current", paths["cuda-13.5-aaaa"])
+    generation(bench, wanted)
+    _, under_way = built(bench, "bbbb-building", paths["cuda-13.0-bbbb"])
+    owns(bench, under_way)
+    _, unwanted = built(bench, "cccc-unwanted", paths["cuda-12.9-cccc"])
+    owns(bench, unwanted, kept="the release stays in the store for a rollback")
+    found = [one for one in gc.find(bench.machine) if one.kind == "toolkit"]
+    assert {one.path: one.size_bytes for one in found} == {paths["cuda-12.9-cccc"]: 6, paths["cmake-3.31-dddd"]: 6}
+    assert all(gc.remove(bench.machine, one) for one in found)
+    assert bench.machine.names(kits.HOME) == ["by-hand", "cuda-13.0-bbbb", "cuda-13.5-aaaa"]
+
+
+@pytest.mark.parametrize("folder", [store.RELEASES, kits.HOME])
+@pytest.mark.parametrize("name", [".x-1.new", ".x-1.old"])
+def test_what_a_power_cut_left_half_made_goes_when_it_is_old(bench: strict.Bench, folder: str, name: str) -> None:
+    generation(bench)
+    bench.put(f"{folder}/{name}/bin/nvcc", "nv")
+    assert left(bench) == {}, "somebody may be at it"
+    age(bench, f"{folder}/{name}")
+    assert left(bench) == {f"{folder}/{name}": "partial"}
+    (one,) = gc.find(bench.machine)
+    assert gc.remove(bench.machine, one)
+    assert bench.machine.names(folder) == []
 
 
 def test_a_build_whose_blob_went_is_no_longer_promised(bench: strict.Bench) -> None:

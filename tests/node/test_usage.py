@@ -55,7 +55,7 @@ def port(tmp_path: pathlib.Path) -> Iterator[int]:
 
 def measure(root: pathlib.Path, port: int, answers: Mapping[str, tuple[int, str]], **more: object) -> list[Mapping[str, Any]]:
     Server.answers = answers
-    row = {"name": "smol", "host": "127.0.0.1", "port": port, "key_file": "/etc/key.env", **more}
+    row = {"name": "smol", "url": f"http://127.0.0.1:{port}", "key_file": "/etc/key.env", **more}
     told = usage.measure(machines.Machine(str(root)), {"servers": [row]})
     rows: list[Mapping[str, Any]] = told["uses"]
     return rows
@@ -70,6 +70,10 @@ def test_what_is_not_said_is_not_in_the_row(tmp_path: pathlib.Path, port: int) -
     assert measure(tmp_path, port, {"/metrics": (200, "llamacpp:requests_processing nan\n")}) == [
         {"name": "smol", "model": "", "status": 200}
     ]
+    for nonsense in ("1e999", "1..2"):
+        assert measure(tmp_path, port, {"/metrics": (200, f"llamacpp:n_tokens_max {nonsense}\n")}) == [
+            {"name": "smol", "model": "", "status": 200}
+        ]
     assert measure(tmp_path, port, {"/metrics": (501, "")}) == [{"name": "smol", "model": "", "status": 501}]
     assert measure(tmp_path, port, {"/metrics": (200, METRICS)}, key_file="") == [{"name": "smol", "model": "", "status": 401}]
     assert measure(tmp_path, 1, {}) == [{"name": "smol", "model": "", "status": 0}]
@@ -82,6 +86,7 @@ def test_a_router_is_asked_only_for_loaded_models_and_never_loads_one(tmp_path: 
         {"id": "c", "status": {"value": "sleeping"}},
         {"id": "x&autoload=true", "status": {"value": "loaded"}},
         {"id": "d", "status": "loaded"},
+        {"id": "modèle", "status": {"value": "loaded"}},
     ]
     answers = {"/models": (200, json.dumps({"data": models})), "/metrics?model=a&autoload=false": (200, METRICS)}
     rows = measure(tmp_path, port, answers, router=True)

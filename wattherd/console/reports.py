@@ -111,9 +111,9 @@ def answered(out: screen.Screen, answers: Mapping[str, fleet.Done[ask.Answer]]) 
         if done.value is not None:
             one = done.value
             size = f"{one.prompt_tokens} + {one.completion_tokens} tokens in {units.duration(one.seconds)}"
-            out.say(_safe(f"{name}  {one.model}  {size}{f'  {one.build}' if one.build else ''}"), "green")
+            out.say(screen.safe(f"{name}  {one.model}  {size}{f'  {one.build}' if one.build else ''}"), "green")
             for line in one.text.strip().splitlines() or ["(an empty answer)"]:
-                out.say(f"  {_safe(line)}")
+                out.say(f"  {screen.safe(line)}")
         elif done.problem is not None:
             out.problem(done.problem, name)
     return fleet.exit_code([fleet.status_of(done.problem) for done in answers.values()])
@@ -131,11 +131,6 @@ def _answer_document(done: fleet.Done[ask.Answer]) -> dict[str, object]:
         "seconds": one.seconds,
         "build": one.build,
     }
-
-
-def _safe(text: str) -> str:
-    """A model's words go to a terminal: nothing in them may steer it."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def host_list(out: screen.Screen, names: Sequence[str]) -> int:
@@ -157,7 +152,7 @@ def histories(out: screen.Screen, found: Mapping[str, fleet.Done[list[generation
             continue
         out.say(name, "bold")
         rows = [
-            (str(one.number), one.applied_at, str(one.resources), _safe(_release(one)), _safe(" ".join(one.units)), one.digest[:12])
+            (str(one.number), one.applied_at, str(one.resources), _release(one), " ".join(one.units), one.digest[:12])
             for one in done.value or []
         ]
         out.table(("generation", "applied", "resources", "release", "units", "manifest"), rows, right=(0, 2))

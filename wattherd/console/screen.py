@@ -27,6 +27,11 @@ _LOG_EVERY_S = 15.0
 _FILE_COLUMNS = 240
 
 
+def safe(text: str) -> str:
+    """A model's and a node's words go to a terminal: nothing in them may steer it."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
 class Screen:
     """`as_json` moves all words to stderr; `verbose` also prints what was found in order."""
 
@@ -78,7 +83,7 @@ class Screen:
         for index, title in enumerate(titles):
             drawn.add_column(title, justify="right" if index in right else "left", overflow="fold")
         for row in rows:
-            drawn.add_row(*(rich.markup.escape(cell) for cell in row))
+            drawn.add_row(*(rich.markup.escape(safe(cell)) for cell in row))
         with self._lock:
             self.out.print(drawn)
 
@@ -154,7 +159,7 @@ class Screen:
         with self._lock:
             rows = list(self._rows.items())
         for host, words in rows[: max(3, self.out.size.height - 4)]:
-            drawn.add_row(f"[bold]{rich.markup.escape(host)}[/bold]", rich.markup.escape(words))
+            drawn.add_row(f"[bold]{rich.markup.escape(host)}[/bold]", rich.markup.escape(safe(words)))
         return drawn
 
     def _row(self, host: str, words: str) -> None:
@@ -185,13 +190,13 @@ class Screen:
         style = _STYLES.get(kind, "dim")
         shown = "would change" if kind == "would_change" else kind
         with self._lock:
-            self.out.print(f"{rich.markup.escape(host):<10} [{style}]{shown:<12}[/{style}] {rich.markup.escape(words)}")
+            self.out.print(f"{rich.markup.escape(host):<10} [{style}]{shown:<12}[/{style}] {rich.markup.escape(safe(words))}")
 
     def _diff(self, text: str) -> None:
         with self._lock:
             for line in text.splitlines():
                 style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-                self.out.print(rich.markup.escape(line), style=style)
+                self.out.print(rich.markup.escape(safe(line.expandtabs(4))), style=style)
 
 
 def _what(message: Mapping[str, Any]) -> str:

@@ -33,7 +33,6 @@ _ALLOWED = {
     "allowed": "{allowed}",
 }
 _MOST_SHOWN = 5
-_WILDCARDS = {"0.0.0.0", "::", "*"}  # noqa: S104 - compared, never bound to
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _servers(found: settings.Settings, subject: Subject) -> Iterator[errors.Prob
         for other in found.serve[:index]:
             if other.name == server.name:
                 yield subject.problem("inventory-invalid", ("serve", index, "name"), f"two servers are named '{server.name}'")
-            if other.port == server.port and (other.host == server.host or {other.host, server.host} & _WILDCARDS):
+            if other.port == server.port and (other.own_address == server.own_address or other.is_everywhere or server.is_everywhere):
                 message = f"'{server.name}' and '{other.name}' both listen on port {server.port}"
                 yield subject.problem("inventory-invalid", ("serve", index, "port"), message, "each server has a port of its own")
 

@@ -20,7 +20,6 @@ from wattherd.resources import place, secret
 from wattherd.wire import fields
 
 _ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
-_KEY = "LLAMA_API_KEY"
 _CERTIFICATE = r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----"
 
 
@@ -77,9 +76,9 @@ class _Pinned(http.client.HTTPSConnection):
 def _key(machine: machines.Machine, path: str) -> Dict[str, str]:
     if not path:
         return {}
-    key = secret.environment_value(machine.text(place.plain_path("ask", path)), _KEY).partition(",")[0]
+    key = secret.api_key(machine.text(place.plain_path("ask", path)))
     if not key:
-        raise errors.Problem("server-unreachable", f"{path} holds no {_KEY}", hint="invoke deploy puts it there")
+        raise errors.Problem("server-unreachable", f"{path} holds no {secret.API_KEY}", hint="invoke deploy puts it there")
     return {"Authorization": f"Bearer {key}"}
 
 

@@ -57,6 +57,7 @@ class Run:
         self.owned = generations.Owned.load(machine)
         self.touched = False
         self.gone: Set[str] = set()
+        self.made: Set[str] = set()
         self.early: List[manifest.Entry] = []
         entries = [entry for entry in job.wanted.resources if job.only is None or entry.id in job.only]
         self.items: List[Tuple[manifest.Entry, base.Resource]] = [(entry, resources.decode(entry)) for entry in entries]
@@ -145,6 +146,7 @@ class Run:
         shown = self._diff(resource)
         if not self.job.check:
             self._fix(entry, resource, difference, absent=resource.is_new(self.machine, state) or self._is_ours(entry, resource))
+        self.made.update(resource.takes())
         self.tally.add("changed")
         self.emit(event.changed(resource.id, action, difference, check=self.job.check, diff=shown))
 
@@ -226,7 +228,7 @@ class Run:
         if resource.actual(self.machine) is None:
             self._forget(entry.id)
             return
-        kept = resource.kept(self.machine, self.gone)
+        kept = resource.kept(self.machine, self.gone, self.made)
         if not kept and not self.job.check:
             self.emit(event.start(entry.id))
             self._touch(entry.id)

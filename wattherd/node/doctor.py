@@ -12,9 +12,10 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from wattherd import machine as machines
-from wattherd import units
+from wattherd import store, units
 from wattherd.node import examine, generations, probe
 from wattherd.node.findings import binary, devices, driver, xid
+from wattherd.resources import driver as modules
 from wattherd.resources import tree
 from wattherd.wire import fields, finding
 
@@ -41,10 +42,10 @@ def look(machine: machines.Machine, tell: Tell) -> Mapping[str, Any]:
     deployed, backend = _release(machine)
     configured = next((one.configured for one in services if "LD_LIBRARY_PATH" in one.configured), {})
     # As configured, not as a process has it: that could have been changed by the process.
-    library_path = {key: value for key, value in configured.items() if key == "LD_LIBRARY_PATH"}
+    library_path = examine.library_path(machine, configured)
     scene = _scene(machine, deployed, backend, library_path)
     if deployed.path:
-        found += [*devices.of_release(scene, probe.CURRENT), *_libraries(machine, deployed, library_path)]
+        found += [*devices.of_release(scene, store.CURRENT), *_libraries(machine, deployed, library_path)]
     tell("what each unit does")
     found += examine.look(machine, services, scene, deployed)
     found += _records(machine, installed=bool(deployed.path) or generations.latest(machine) is not None)
@@ -80,7 +81,7 @@ def _smi(machine: machines.Machine) -> machines.Result:
 
 
 def _driver(machine: machines.Machine, smi: machines.Result) -> List[finding.Finding]:
-    running = driver.loaded(machine.text("/proc/driver/nvidia/version"))
+    running = modules.version(machine)
     names = [name for folder in _LIBRARY_FOLDERS for name in machine.names(folder) if name.startswith("libnvidia-ml.so.")]
     history = _tail(machine, "/var/log/apt/history.log")
     found = driver.judge(smi.code, smi.words, running, driver.installed(names, smi.words), history)
@@ -122,7 +123,7 @@ def _tail(machine: machines.Machine, path: str) -> str:
 
 def _release(machine: machines.Machine) -> Tuple[binary.Deployed, str]:
     """What is deployed, and the GPU back end that it was built with."""
-    path = machine.readlink(probe.CURRENT) or ""
+    path = machine.readlink(store.CURRENT) or ""
     if not path.startswith("/") or not machine.is_dir(path):
         return binary.Deployed(), ""
     document: Dict[str, object] = {}
@@ -156,8 +157,8 @@ def _libraries(machine: machines.Machine, deployed: binary.Deployed, library_pat
     runtimes: List[int] = []
     for name in names[:_LIBRARIES_LIMIT]:
         done = machine.run(["ldd", f"{deployed.path}/bin/{name}"], timeout_s=_SHORT_S, environment=library_path)
-        lost = binary.missing(done.words, f"{probe.CURRENT}/bin/{name}")
+        lost = binary.missing(done.words, f"{store.CURRENT}/bin/{name}")
         found += [lost] if lost is not None else []
         runtimes += [int(one) for one in re.findall(r"libcudart\.so\.(\d{1,3})", done.words)]
-    old = driver.too_old(driver.loaded(machine.text("/proc/driver/nvidia/version")), max(runtimes, default=0))
+    old = driver.too_old(modules.version(machine), max(runtimes, default=0))
     return [*found, *([old] if old is not None else [])]

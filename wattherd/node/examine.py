@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from wattherd import machine as machines
@@ -24,6 +25,7 @@ _STARTING_S = 600.0
 _SHORT_S, _LONG_S = 20.0, 60.0
 _PROGRAM = "llama-server"
 _LOG_LINES = 4000
+_FILE_LIMIT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def _examined(
     for value in rows.get("Environment", []):
         configured.update(environment.of_unit(value))
     for path in systemctl.environment_files(rows):
-        configured.update(environment.of_file(_read(machine, path).decode("utf-8", "replace")))
+        configured.update(environment.of_file((_small_file(machine, path) or b"").decode("utf-8", "replace")))
     unit = service.Service(
         name=seen.name,
         active=seen.active,
@@ -150,7 +152,8 @@ def _set(machine: machines.Machine, one: Examined, program: str, readers: Dict[s
             readers.setdefault(place, []).append(one.unit.name)
     found = [*environment.judge(one.unit.name, variables, known or None), *environment.flags(one.unit.name, one.unit.argv)]
     keys = environment.key_file_of(one.unit.argv, variables)
-    return [*found, *(environment.key_file(one.unit.name, keys, _read(machine, keys)) if keys and _exists(machine, keys) else [])]
+    body = _small_file(machine, keys) if keys else None
+    return [*found, *(environment.key_file(one.unit.name, keys, body) if body is not None else [])]
 
 
 def _strays(machine: machines.Machine, readers: Mapping[str, Sequence[str]]) -> List[finding.Finding]:
@@ -206,14 +209,24 @@ def _trusted(machine: machines.Machine, program: str) -> bool:
     """Only root could have written it, in folders that only root writes: it may be started to ask it for its version."""
     if not program.startswith("/") or program.rpartition("/")[2] != _PROGRAM:
         return False
-    real = os.path.realpath(machine.path(program))
-    if not os.path.isfile(real):
-        return False
-    root = os.path.realpath(machine.root or "/")
+    return os.path.isfile(machine.path(program)) and _only_root_writes(machine, program)
+
+
+def library_path(machine: machines.Machine, configured: Mapping[str, str]) -> Mapping[str, str]:
+    """A unit's LD_LIBRARY_PATH for root's own programs: without the folders in which somebody else could put a library."""
+    folders = configured.get("LD_LIBRARY_PATH", "").split(":")
+    safe = [folder for folder in folders if folder.startswith("/") and _only_root_writes(machine, folder)]
+    return {"LD_LIBRARY_PATH": ":".join(safe)} if safe else {}
+
+
+def _only_root_writes(machine: machines.Machine, path: str) -> bool:
+    """It and everything above it; what is not there yet is judged by where it would be."""
+    real, root = os.path.realpath(machine.path(path)), os.path.realpath(machine.root or "/")
     while real not in {root, "/"}:
-        seen = os.lstat(real)
-        if seen.st_uid not in {0, os.geteuid()} or seen.st_mode & 0o022:
-            return False
+        with contextlib.suppress(FileNotFoundError):
+            seen = os.lstat(real)
+            if seen.st_uid not in {0, os.geteuid()} or seen.st_mode & 0o022:
+                return False
         real = os.path.dirname(real)
     return True
 
@@ -232,6 +245,15 @@ def _read(machine: machines.Machine, path: str) -> bytes:
     with contextlib.suppress(OSError):
         return machine.read(path) or b""
     return b""
+
+
+def _small_file(machine: machines.Machine, path: str) -> Optional[bytes]:
+    """A file that a process names: never a device or a pipe, on which reading would not end, and nothing big."""
+    with contextlib.suppress(OSError):
+        seen = os.stat(machine.path(path))
+        if stat.S_ISREG(seen.st_mode) and seen.st_size <= _FILE_LIMIT_BYTES:
+            return machine.read(path)
+    return None
 
 
 def _exists(machine: machines.Machine, path: str) -> bool:

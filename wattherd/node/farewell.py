@@ -12,10 +12,10 @@ from typing import Iterator, List
 from wattherd import machine as machines
 from wattherd import store, units
 from wattherd.node import converge, generations
-from wattherd.resources import secret, tree
+from wattherd.resources import secret, toolkit, tree
 from wattherd.wire import event, manifest
 
-RELEASES = "/opt/wattherd/releases"
+RELEASES = store.RELEASES
 #: Folders of the node program's own, the deepest first.
 FOLDERS = (
     store.BLOBS,
@@ -25,6 +25,7 @@ FOLDERS = (
     f"{store.HOME}/pending",
     store.HOME,
     RELEASES,
+    toolkit.HOME,
     "/opt/wattherd",
 )
 _BLOB = re.compile(r"[0-9a-f]{64}(\.partial|\.lock)?\Z")
@@ -54,10 +55,11 @@ def leave(machine: machines.Machine, host: str, emit: converge.Emit, *, check: b
 
 
 def _own(machine: machines.Machine) -> Iterator[str]:
-    """Releases with our mark, blobs under a digest's name, and records of ours."""
-    for name in machine.names(RELEASES):
-        if tree.is_marked(machine, f"{RELEASES}/{name}"):
-            yield f"{RELEASES}/{name}"
+    """Releases and toolkits with our mark, or half made, blobs under a digest's name, and records of ours."""
+    for folder in (RELEASES, toolkit.HOME):
+        for name in machine.names(folder):
+            if tree.is_half(name) or tree.is_marked(machine, f"{folder}/{name}"):
+                yield f"{folder}/{name}"
     for folder, mine in ((store.BLOBS, _BLOB), (secret.KEPT, _BLOB), (store.BUILDS, _RECORD), (generations.FOLDER, _RECORD)):
         yield from (f"{folder}/{name}" for name in machine.names(folder) if mine.match(name))
     for path in (generations.OWNED, generations.JOURNAL):

@@ -13,12 +13,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
 from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.node import generations, probe
+from wattherd.node import generations
 from wattherd.records import dataclass
-from wattherd.resources import tree
+from wattherd.resources import toolkit, tree
 
-RELEASES = "/opt/wattherd/releases"
-MODELS = store.HOME + "/models"
+MODELS = store.MODELS
+_FOLDERS: Mapping[str, str] = {store.RELEASES: "release", toolkit.HOME: "toolkit"}
 #: The current generation and the one before it.
 KEPT_GENERATIONS = 2
 #: What arrived just now may be of a deploy that has staged its files and not activated them yet.
@@ -29,7 +29,7 @@ _PARTIAL = re.compile(r"([0-9a-f]{64})\.partial\Z")
 
 @dataclass(frozen=True)
 class Left:
-    """One thing that nothing refers to. `kind` is model, release, file or partial; `name` is what it was called, where that is known."""
+    """One thing that nothing refers to. `kind` is model, release, toolkit, file or partial; `name` is what it was called, if known."""
 
     kind: str
     path: str
@@ -49,14 +49,16 @@ class Used:
 def find(machine: machines.Machine) -> List[Left]:
     """Everything that could go, in the order in which it may go: names before what they lead to."""
     used = _used(machine)
-    return [*_links(machine, used), *_releases(machine, used), *_blobs(machine, used)]
+    return [*_links(machine, used), *_folders(machine, used), *_blobs(machine, used)]
 
 
 def remove(machine: machines.Machine, left: Left) -> bool:
     """False when it is there still, since somebody is writing it."""
-    if left.kind == "partial":
+    if tree.is_half(posixpath.basename(left.path)):
+        machine.remove_tree(left.path)
+    elif left.kind == "partial":
         return _remove_partial(machine, left.path)
-    if left.kind == "release":
+    elif left.kind in _FOLDERS.values():
         old = f"{posixpath.dirname(left.path)}/.{posixpath.basename(left.path)}.old"
         if machine.exists(old):
             machine.remove_tree(old)
@@ -91,14 +93,22 @@ def _used(machine: machines.Machine) -> Used:
             _gather(spec, words, paths)
         _name(spec, names)
     for row in generations.Owned.load(machine).rows.values():
+        if row.get("kept") and _is_build(row):
+            continue
         _gather(row.get("entry"), words, paths)
         _name([row.get("entry")], names)
     for fingerprint in [word for word in words if not _DIGEST.match(word)]:
         built = store.recorded(machine, fingerprint) if re.match(r"[0-9a-z][0-9a-z.-]{7,79}\Z", fingerprint) else None
         words.update([built.digest] if built is not None else [])
-    current = machine.readlink(probe.CURRENT)
-    paths.update([posixpath.normpath(posixpath.join(posixpath.dirname(probe.CURRENT), current))] if current else [])
+    current = machine.readlink(store.CURRENT)
+    paths.update([posixpath.normpath(posixpath.join(posixpath.dirname(store.CURRENT), current))] if current else [])
     return Used(words, paths, names)
+
+
+def _is_build(row: Mapping[str, object]) -> bool:
+    """Such a row is kept for as long as the store has the release: it must not in turn keep the release, or neither would ever go."""
+    entry = row.get("entry")
+    return isinstance(entry, Mapping) and entry.get("type") == "build"
 
 
 def _gather(value: Any, words: Set[str], paths: Set[str]) -> None:
@@ -141,11 +151,17 @@ def _is_own_folder(machine: machines.Machine, path: str) -> bool:
     return machine.is_dir(path) and machine.readlink(path) is None
 
 
-def _releases(machine: machines.Machine, used: Used) -> Iterator[Left]:
-    for name in machine.names(RELEASES):
-        path = f"{RELEASES}/{name}"
-        if not name.startswith(".") and path not in used.paths and name not in used.words and tree.is_marked(machine, path):
-            yield Left("release", path, _tree_bytes(machine, path), name)
+def _folders(machine: machines.Machine, used: Used) -> Iterator[Left]:
+    """Releases and toolkits that bear our mark, and what a power cut left of one that was on its way."""
+    for folder, kind in _FOLDERS.items():
+        for name in machine.names(folder):
+            path = f"{folder}/{name}"
+            found = machine.lstat(path)
+            if tree.is_half(name):
+                if found is not None and machine.is_dir(path) and machine.now_s() - found.st_mtime >= GRACE_S:
+                    yield Left("partial", path, _tree_bytes(machine, path), name)
+            elif path not in used.paths and name not in used.words and tree.is_marked(machine, path):
+                yield Left(kind, path, _tree_bytes(machine, path), name)
 
 
 def _blobs(machine: machines.Machine, used: Used) -> Iterator[Left]:

@@ -20,7 +20,6 @@ from wattherd.wire import facts, fields, manifest
 FOLDER = store.HOME + "/generations"
 OWNED = store.HOME + "/owned.json"
 JOURNAL = store.HOME + "/journal.json"
-CURRENT = "/opt/wattherd/current"
 #: Manifests are small; ten let any controller go back a good while.
 KEEP = 10
 
@@ -51,7 +50,7 @@ class Summary:
 def summary(machine: machines.Machine, record: Record) -> Summary:
     rows = fields.objects(record.manifest, "resources")
     specs = {fields.text(row, "id"): fields.document(row.get("spec", {}), "spec") for row in rows}
-    target = fields.text(specs.get(f"symlink:{CURRENT}", {}), "target", "")
+    target = fields.text(specs.get(f"symlink:{store.CURRENT}", {}), "target", "")
     return Summary(
         number=record.number,
         digest=record.digest,

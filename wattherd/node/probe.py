@@ -14,7 +14,6 @@ from wattherd.node import cards, generations, toolchains
 from wattherd.resources import driver
 from wattherd.wire import facts
 
-CURRENT = "/opt/wattherd/current"
 #: What each psABI level adds, in the words of /proc/cpuinfo (x86-64 psABI, table of micro-architecture levels).
 _LEVELS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")),
@@ -42,7 +41,7 @@ def facts_of(machine: machines.Machine) -> facts.Facts:
         soc=cards.soc(machine),
         user=machine.owner_name(os.geteuid()),
         builds=tuple(store.builds(machine).values()),
-        release=os.path.basename(machine.readlink(CURRENT) or ""),
+        release=os.path.basename(machine.readlink(store.CURRENT) or ""),
         generation=None if newest is None else facts.Generation(newest.number, newest.digest, newest.applied_at),
         interrupted=generations.interrupted(machine),
     )

@@ -5,6 +5,7 @@ The largest context since the process began is llama-server's own high-water mar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any, Dict, List, Mapping, Optional
@@ -14,39 +15,29 @@ from wattherd import machine as machines
 from wattherd.resources import place, readiness, secret
 from wattherd.wire import fields
 
-_KEY = "LLAMA_API_KEY"
 _FIGURE = re.compile(r"^llamacpp:(\w+) ([0-9.]+(?:e[+-]?[0-9]+)?)$", re.MULTILINE)
 _NAMES = {"n_tokens_max": "most_tokens", "requests_processing": "processing", "requests_deferred": "deferred"}
-_WORD = re.compile(r"[\w.:/-]{1,128}\Z")
+_WORD = re.compile(r"[\w.:/-]{1,128}\Z", re.ASCII)
 
 
 def measure(machine: machines.Machine, order: fields.Document) -> Mapping[str, Any]:
-    """`servers`: objects with name, host, port, key_file and router. Gives a row for each model that answers, in their order."""
+    """`servers`: objects with name, url, key_file and router. Gives a row for each model that is asked, in their order."""
     rows: List[Dict[str, Any]] = []
     for server in fields.objects(order, "servers"):
-        door, headers = _door(machine, server), _headers(machine, fields.text(server, "key_file", ""))
+        url, headers = fields.text(server, "url"), _headers(machine, fields.text(server, "key_file", ""))
         name = fields.text(server, "name")
         if fields.flag(server, "router", default=False):
-            loaded = _loaded(machine, door, headers)
-            rows += [_row(machine, f"{door}/metrics?model={model}&autoload=false", headers, name, model) for model in loaded]
+            loaded = _loaded(machine, url, headers)
+            rows += [_row(machine, f"{url}/metrics?model={model}&autoload=false", headers, name, model) for model in loaded]
         else:
-            rows.append(_row(machine, f"{door}/metrics", headers, name, ""))
+            rows.append(_row(machine, f"{url}/metrics", headers, name, ""))
     return {"uses": rows}
-
-
-def _door(machine: machines.Machine, server: fields.Document) -> str:
-    """Behind the front proxy a server has a socket of its own; only that one shows its counters."""
-    socket_path = f"/run/wattherd/llama-{fields.text(server, 'name')}/llama.sock"
-    if machine.exists(place.plain_path("usage", socket_path)):
-        return f"unix:{socket_path}:"
-    host = fields.text(server, "host")
-    return f"http://{f'[{host}]' if ':' in host else host}:{fields.integer(server, 'port')}"
 
 
 def _headers(machine: machines.Machine, path: str) -> str:
     if not path:
         return ""
-    key = secret.environment_value(machine.text(place.plain_path("usage", path)), _KEY).partition(",")[0]
+    key = secret.api_key(machine.text(place.plain_path("usage", path)))
     return f"Authorization: Bearer {key}\r\n" if key else ""
 
 
@@ -54,13 +45,21 @@ def _row(machine: machines.Machine, url: str, headers: str, name: str, model: st
     status, text = readiness.fetch(url, root=machine.root, headers=headers)
     row: Dict[str, Any] = {"name": name, "model": model, "status": status}
     if status == readiness.READY:
-        row.update({_NAMES[key]: int(float(value)) for key, value in _FIGURE.findall(text) if key in _NAMES})
+        figures = {_NAMES[key]: _count(value) for key, value in _FIGURE.findall(text) if key in _NAMES}
+        row.update({name: count for name, count in figures.items() if count is not None})
     return row
 
 
-def _loaded(machine: machines.Machine, door: str, headers: str) -> List[str]:
+def _count(text: str) -> Optional[int]:
+    """None for what is no count of anything: `1..2`, `1e999`."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return int(float(text))
+    return None
+
+
+def _loaded(machine: machines.Machine, url: str, headers: str) -> List[str]:
     """Of a router's models only those that are loaded: asking for another one's counters could load it."""
-    status, text = readiness.fetch(f"{door}/models", root=machine.root, headers=headers)
+    status, text = readiness.fetch(f"{url}/models", root=machine.root, headers=headers)
     try:
         rows = fields.objects(fields.document(json.loads(text), "models"), "data") if status == readiness.READY else ()
     except (ValueError, errors.Problem):

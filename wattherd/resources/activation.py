@@ -155,7 +155,9 @@ def _await_end(machine: machines.Machine, name: str, limit_s: float, tell: base.
 
 
 def _failed(machine: machines.Machine, now: systemd.Seen, invocation: str, since_s: float) -> errors.Problem:
-    line = systemd.why_it_failed(machine, now.name, invocation, since_s)
+    from wattherd.wire import finding  # only who fails needs it
+
+    line = finding.plain_line(systemd.why_it_failed(machine, now.name, invocation, since_s), systemd.LINE_LIMIT)
     if not invocation:
         return errors.Problem("unit-failed", f"unit:{now.name} was not started: {line or 'systemd named no reason'}", hint=_hint(now.name))
     from wattherd.resources import complaints  # only who fails needs it

@@ -193,16 +193,19 @@ class Artifact(base.Resource):
         held = self._held(machine) or ""
         return held.startswith(tuple(f"{folder}/" for folder in (store.BLOBS, *self.adopt)))
 
-    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset(), made: AbstractSet[str] = frozenset()) -> str:
         """Why `remove` would leave this artifact where it is, in words; empty when it would go."""
         if self.kind == "file":
             return "" if self._leads_to_ours(machine) or not machine.exists(self.path) else f"{self.path} is not a link that Wattherd made"
         if machine.exists(self.path) and not tree.is_marked(machine, self.path):
             return f"{self.path} is not marked as a release"
         using = self._links_to_it(machine)
-        if using and using not in gone:
+        if using and using not in gone and using not in made:
             return f"{using} points to it"
-        releases = self._releases(machine)
+        there = [name for name in self._releases(machine) if f"{self._parent}/{name}" not in gone]
+        # The newest of all is the one that this run unpacks.
+        coming = [posixpath.basename(path) for path in sorted(made) if posixpath.dirname(path) == self._parent]
+        releases = there + [name for name in coming if name not in there]
         if self._name in releases and self._name not in releases[: -self.keep or None]:
             return f"one of the newest {self.keep} releases, kept for a rollback"
         return ""

@@ -59,8 +59,11 @@ class Resource(abc.ABC):
         """After `remove`: nothing of ours is left of it."""
         return self.actual(machine) is None
 
-    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:  # noqa: ARG002 - the surface of those that keep something
-        """Why `remove` would leave it where it is, in words; empty when it would go. `gone` are paths removed before it. Reads only."""
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str], made: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - the surface of those that keep something
+        """Why `remove` would leave it where it is, in words; empty when it would go. Reads only.
+
+        `gone` are paths removed before it, `made` those made or changed: under a check both are still as they were.
+        """
         return ""
 
     def takes(self) -> Tuple[str, ...]:

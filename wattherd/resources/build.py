@@ -17,11 +17,12 @@ from typing import AbstractSet, ClassVar, List, Mapping, Optional, Tuple
 from wattherd import errors, records, store, units
 from wattherd import machine as machines
 from wattherd.records import dataclass, field
-from wattherd.resources import base, means, outcome, package, place, toolkit, transient, tree
+from wattherd.resources import base, means, outcome, package, place, toolkit, transient, tree, underway
 from wattherd.wire import fields
 
 HOME = "/var/cache/wattherd/build"
 _DAMAGED = "(its release was damaged)"
+_UNDER_WAY = "(being built)"
 _STEP_S = 0.5
 _LOOK_S = 3.0
 _NAME = r"[a-z0-9][a-z0-9._-]{0,39}\Z"
@@ -99,7 +100,7 @@ class Build(base.Resource):
 
     @property
     def unit(self) -> str:
-        return f"wattherd-build-{self.short}.service"
+        return underway.unit(self.short)
 
     @property
     def folder(self) -> str:
@@ -121,7 +122,7 @@ class Build(base.Resource):
     def actual(self, machine: machines.Machine) -> Optional[base.State]:
         found = store.recorded(machine, self.fingerprint)
         if found is None:
-            return None
+            return {"fingerprint": _UNDER_WAY} if underway.is_running(machine, HOME, self.short) else None
         if not store.has(machine, found.digest):
             return {"fingerprint": "(its release is gone from the store)"}
         if machine.digest(store.blob(found.digest)) != found.digest:
@@ -154,6 +155,7 @@ class Build(base.Resource):
         else:
             if machine.exists(outcome.spec_path(self.folder)) and not machine.exists(outcome.result_path(self.folder)):
                 tell("an earlier build was cut off before its end (power, or killed); it starts anew")
+            underway.end_others(machine, HOME, self.name, self.short, tell)
             self._provide_tools(machine, tell)
             self._start(machine, tell)
         problem = self._follow(machine, tell)
@@ -255,9 +257,9 @@ class Build(base.Resource):
             machine.remove_tree(f"{self.folder}/program")
 
     def ours(self, machine: machines.Machine) -> bool:
-        return store.recorded(machine, self.fingerprint) is not None
+        return store.recorded(machine, self.fingerprint) is not None or underway.is_running(machine, HOME, self.short)
 
-    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str] = frozenset(), made: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
         """Why `remove` would leave the release in the store; empty when there is none."""
         return "the release stays in the store for a rollback" if store.recorded(machine, self.fingerprint) else ""
 
@@ -272,8 +274,7 @@ class Build(base.Resource):
         """End a build that nobody wants any more. A finished one stays in the store."""
         if transient.look(machine, self.unit).running:
             tell(f"stopping the build of {self.name}")
-            machine.must(["systemctl", "stop", self.unit])
-            self._clean(machine)
+            underway.end(machine, self.short)
         self._clear_workplace(machine)
         if self.kept(machine):
             tell(f"{self.name} {self.short}: {self.kept(machine)}")

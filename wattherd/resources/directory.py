@@ -51,7 +51,7 @@ class Directory(base.Resource):
                 machine.make_dirs(self.path, mode=0o700)  # nobody looks in before the owner is right
         place.set_rights(machine, self.path, self._mode(), owner)
 
-    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str], made: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
         left = [name for name in machine.names(self.path) if f"{self.path}/{name}" not in gone]
         return f"{units.plural(len(left), 'thing')} in it that Wattherd did not make" if left else ""
 

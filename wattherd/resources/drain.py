@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Callable, Iterator, List, Mapping, Set
+from typing import Callable, Iterator, List, Mapping, Optional, Set
 
-from wattherd import errors
+from wattherd import errors, units
 from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import base, readiness, runtime
@@ -64,7 +64,7 @@ def admitted(machine: machines.Machine, spec: Drain) -> bool:
     found = runtime.workers(machine, spec.socket)
     if found is None:
         return True
-    return not any(runtime.taken_out(machine, spec.socket, pid, spec.server) for pid in found.new)
+    return not any(runtime.standing(machine, spec.socket, pid, spec.server) == runtime.HELD_BACK for pid in found.new)
 
 
 @contextlib.contextmanager
@@ -77,21 +77,28 @@ def held(machine: machines.Machine, spec: Drain, tell: base.Tell) -> Iterator[Ca
 
 
 def _empty(machine: machines.Machine, spec: Drain, tell: base.Tell) -> None:
-    """`drain-timeout` when something is still in flight after the limit: nothing was stopped then."""
+    """`drain-timeout` when something is still in flight after the limit, or nobody can say what is: nothing was stopped then."""
     begun_s, pause_s = machine.monotonic_s(), _PAUSE_S
     said = False
     done: Set[int] = set()
-    while _drain(machine, spec, done):
-        number = _in_flight(machine, spec)
-        if not number:
+    while True:
+        found = _workers(machine, spec)
+        if found is None:
+            return
+        number = _in_flight(machine, spec, found) if _hold_back(machine, spec, found, done) else None
+        if number == 0:
             return
         waited_s = machine.monotonic_s() - begun_s
-        words = f"{number} request{'' if number == 1 else 's'} in flight"
+        words = "how much is in flight is not known yet" if number is None else f"{units.plural(number, 'request')} in flight"
         if waited_s >= spec.limit_s:
             raise errors.Problem(
                 "drain-timeout",
-                f"{spec.backend}: still {words} after {spec.limit_s} s, so nothing was stopped or restarted",
-                hint="run again when it is quieter, or give it longer (drain_s); the server takes requests again",
+                f"{spec.backend}: still {words} after {spec.limit_s} s, so nothing was stopped or restarted"
+                if number is not None
+                else f"{spec.backend}: the front proxy did not say within {spec.limit_s} s what is in flight, so nothing was stopped",
+                hint="run again when it is quieter, or give it longer (drain_s); the server takes requests again"
+                if number is not None
+                else f"systemctl status wattherd-proxy; its master listens on {spec.socket}",
                 in_flight=number,
             )
         if not said:
@@ -103,18 +110,28 @@ def _empty(machine: machines.Machine, spec: Drain, tell: base.Tell) -> None:
         pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
 
-def _drain(machine: machines.Machine, spec: Drain, done: Set[int]) -> bool:
-    """Tell every new worker that was not told yet (`done`): one that was reloaded meanwhile knows nothing. False without a proxy.
+def _workers(machine: machines.Machine, spec: Drain) -> Optional[runtime.Workers]:
+    """None without a proxy. One that is there and says nothing may be serving anybody: then nothing may be stopped."""
+    found = runtime.workers(machine, spec.socket)
+    if found is None and runtime.listens(machine, spec.socket):
+        raise errors.Problem(
+            "drain-timeout",
+            f"{spec.backend}: the front proxy does not answer, so nobody knows what is in flight, and nothing was stopped",
+            hint=f"systemctl status wattherd-proxy; its master listens on {spec.socket}",
+        )
+    return found
+
+
+def _hold_back(machine: machines.Machine, spec: Drain, found: runtime.Workers, done: Set[int]) -> bool:
+    """Tell every new worker that was not told yet (`done`): one that was reloaded meanwhile knows nothing. True when all say so themselves.
 
     Old workers are left alone: they take nothing new, and what waits in them is served before they end.
     """
-    found = runtime.workers(machine, spec.socket)
-    if found is None:
-        return False
     for pid in set(found.new) - done:
         runtime.tell_worker(machine, spec.socket, pid, f"set server {spec.server} state drain")
-        done.add(pid)
-    return True
+        if runtime.standing(machine, spec.socket, pid, spec.server) in {runtime.HELD_BACK, runtime.ABSENT}:
+            done.add(pid)
+    return done.issuperset(found.new)
 
 
 def _admit(machine: machines.Machine, spec: Drain) -> None:
@@ -124,16 +141,19 @@ def _admit(machine: machines.Machine, spec: Drain) -> None:
     (Setting its maxconn makes it look too, and makes HAProxy 2.2.9 abort.)
     """
     for pid in (runtime.workers(machine, spec.socket) or runtime.Workers()).new:
-        if runtime.taken_out(machine, spec.socket, pid, spec.server):
+        if runtime.standing(machine, spec.socket, pid, spec.server) == runtime.HELD_BACK:
             for change in ("state ready", "health down"):
                 runtime.tell_worker(machine, spec.socket, pid, f"set server {spec.server} {change}")
 
 
-def _in_flight(machine: machines.Machine, spec: Drain) -> int:
-    found = runtime.workers(machine, spec.socket) or runtime.Workers()
+def _in_flight(machine: machines.Machine, spec: Drain, found: runtime.Workers) -> Optional[int]:
+    """None as long as one of the workers does not say."""
     number = 0
     for pid in found.every:
-        for row in runtime.stats(machine, spec.socket, pid):
+        rows = runtime.stats(machine, spec.socket, pid)
+        if rows is None:
+            return None
+        for row in rows:
             if spec.counts(row) and not row.name.endswith(_WHOLE):
                 number += row.current
             elif spec.counts(row) and pid in found.old:  # what waits in an old worker has nowhere else to go
@@ -147,7 +167,7 @@ def _counted_by_server(machine: machines.Machine, spec: Drain) -> int:
         return 0
     status, text = readiness.fetch(spec.metrics, root=machine.root, headers=_authorisation(machine, spec))
     numbers: List[str] = re.findall(_COUNTED, text) if status == readiness.READY else []
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return int(sum(float(number) for number in numbers))
     return 0
 
@@ -155,5 +175,5 @@ def _counted_by_server(machine: machines.Machine, spec: Drain) -> int:
 def _authorisation(machine: machines.Machine, spec: Drain) -> str:
     from wattherd.resources import secret
 
-    key = secret.environment_value(machine.text(spec.key_file), "LLAMA_API_KEY") if spec.key_file else ""
-    return f"Authorization: Bearer {key.partition(',')[0]}\r\n" if key else ""
+    key = secret.api_key(machine.text(spec.key_file)) if spec.key_file else ""
+    return f"Authorization: Bearer {key}\r\n" if key else ""

@@ -11,7 +11,7 @@ import json
 import re
 from typing import ClassVar, List, Mapping, Optional, Tuple
 
-from wattherd import errors, store
+from wattherd import errors, store, units
 from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import base, dpkg
@@ -29,13 +29,21 @@ _PACKAGE = re.compile(rb"\nPackage: (" + _NAMES + rb")\nStatus: (\w+) ok install
 
 def version(machine: machines.Machine) -> str:
     """The loaded kernel module's version ("580.95.05"); empty where none is loaded."""
-    found = re.search(r"NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)*)\s", machine.text(_VERSION) + " ")
+    return loaded(machine.text(_VERSION))
+
+
+def loaded(text: str) -> str:
+    """The same, in the words of the module: the closed and the open flavour."""
+    found = re.search(r"NVRM version:.*?Kernel Module(?:\s+for\s+\S+)?\s+(\d+\.\d+(?:\.\d+)?)", text)
     return found.group(1) if found else ""
 
 
 @dataclass(frozen=True)
 class Driver(base.Resource):
-    """`least` is the oldest driver branch that serves (0: any), `needed_by` says for what. `hold` puts its packages on hold."""
+    """`least` is the oldest driver branch that serves (0: any), `needed_by` says for what.
+
+    `hold` puts its packages on hold; without it those that were put on hold here are free again.
+    """
 
     TYPE: ClassVar[str] = "driver"
 
@@ -50,7 +58,7 @@ class Driver(base.Resource):
 
     def wanted(self) -> base.State:
         fits = {"driver": f"{self.least} or newer"} if self.least else {}
-        return {**fits, **({"held": "all its packages"} if self.hold else {})}
+        return {**fits, "held": "all its packages" if self.hold else "none"}
 
     def actual(self, machine: machines.Machine) -> Optional[base.State]:
         """None while all is well with the driver and nothing of it is held yet: then there is nothing of ours."""
@@ -63,6 +71,8 @@ class Driver(base.Resource):
             if packages and len(loose) == len(packages) and state.get("driver") == self.wanted().get("driver"):
                 return None
             state["held"] = f"all but {' '.join(loose)}" if loose else "all its packages"
+        else:
+            state["held"] = " ".join(_held_here(machine)) or "none"
         return state
 
     def _fault(self, machine: machines.Machine) -> str:
@@ -92,20 +102,19 @@ class Driver(base.Resource):
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
         self.preflight(machine, None)
+        if not self.hold:
+            _free(machine, tell)
+            return
         loose = [name for name, held in _packages(machine) if not held]
         if "held" in delta and loose:
-            tell(f"holding {len(loose)} packages of the driver")
+            tell(f"holding {units.plural(len(loose), 'package')} of the driver")
             store.prepare(machine)
             machine.write(HELD, json.dumps(sorted({*_ours(machine), *loose})).encode())
             machine.must(["apt-mark", "hold", *loose])
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         """Free what this resource put on hold; what an administrator held stays so."""
-        held = [name for name, is_held in _packages(machine) if is_held and name in _ours(machine)]
-        if held:
-            tell(f"freeing {len(held)} packages of the driver")
-            machine.must(["apt-mark", "unhold", *held])
-        machine.unlink(HELD)
+        _free(machine, tell)
 
     def ours(self, machine: machines.Machine) -> bool:
         return bool(_ours(machine))
@@ -119,6 +128,19 @@ def _ours(machine: machines.Machine) -> List[str]:
         told = json.loads(machine.read(HELD) or b"[]")
         return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
     return []
+
+
+def _held_here(machine: machines.Machine) -> List[str]:
+    ours = _ours(machine)
+    return [name for name, is_held in _packages(machine) if is_held and name in ours] if ours else []
+
+
+def _free(machine: machines.Machine, tell: base.Tell) -> None:
+    held = _held_here(machine)
+    if held:
+        tell(f"freeing {units.plural(len(held), 'package')} of the driver")
+        machine.must(["apt-mark", "unhold", *held])
+    machine.unlink(HELD)
 
 
 def _packages(machine: machines.Machine) -> List[Tuple[str, bool]]:

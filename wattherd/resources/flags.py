@@ -16,12 +16,12 @@ from typing import ClassVar, Dict, Iterator, List, Mapping, Optional, Tuple
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.records import dataclass, field
-from wattherd.resources import base, place
+from wattherd.resources import base, place, scratch
 
 _MODE = 0o644
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?\Z")
 #: What the binary warned of when it last tried the options, for those who ask afterwards.
-NOTES = "/var/cache/wattherd/flags"
+NOTES = f"{scratch.CACHE}/flags"
 Words = Tuple[str, ...]
 
 
@@ -226,7 +226,7 @@ class Flags(base.Resource):
 
     def _keep_notes(self, machine: machines.Machine, notes: Tuple[str, ...]) -> None:
         """In the program cache alone, where there is one."""
-        if machine.is_dir("/var/cache/wattherd"):
+        if machine.is_dir(scratch.CACHE):
             machine.make_dirs(NOTES)
             machine.write(self._notes_path, json.dumps(notes).encode())
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import stat
 from typing import ClassVar, Dict, Iterator, List, Mapping, Optional, Tuple
@@ -16,13 +15,11 @@ from typing import ClassVar, Dict, Iterator, List, Mapping, Optional, Tuple
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.records import dataclass, field
-from wattherd.resources import base, place, runtime, systemd
+from wattherd.resources import base, listeners, place, runtime, scratch, systemd
 
 #: The file of the folder that HAProxy is given; it names the others without a path.
 MAIN = "haproxy.cfg"
 LOADED = "WATTHERD_LOADED"
-#: Where a candidate is laid out to be checked: Wattherd's own program cache, the one place that a check may write to.
-CACHE = "/var/cache/wattherd"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _STAMP = re.compile(rb"\nglobal\n    setenv WATTHERD_LOADED ([0-9a-f]{64})\n\Z")
 #: Answers of one served instance each.
@@ -34,10 +31,11 @@ _CHECK_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Haproxy(base.Resource):
-    """`texts` are file names and what is in them; `beside` are files of others that it reads too (keys), whose change is a reload.
+    """`files` are names and what is in them; `beside` are files of others that it reads too (keys), whose change is a reload.
 
-    `socket` is the master's own. A proxy that does not run reads everything when it starts: nothing is to be reloaded then. Nor where its
-    unit is to be restarted, because it was started from other inputs than `started_as`: what it is to read may need what it lacks.
+    `ports` are those that it binds, `socket` is the master's own. A proxy that does not run reads everything when it starts: nothing is to
+    be reloaded then. Nor where its unit is to be restarted, because it was started from other inputs than `started_as`: what it is to read
+    may need what it lacks.
     """
 
     TYPE: ClassVar[str] = "haproxy"
@@ -48,6 +46,7 @@ class Haproxy(base.Resource):
     socket: str
     program: str = "/usr/sbin/haproxy"
     beside: Tuple[str, ...] = ()
+    ports: Tuple[int, ...] = ()
     started_as: str = ""
     owner: str = "root"
     group: str = "root"
@@ -92,6 +91,8 @@ class Haproxy(base.Resource):
             found = machine.lstat(self._path(name))
             if found is not None and not stat.S_ISREG(found.st_mode):
                 raise place.conflict(self.id, self._path(name), found, "a file")
+        if self.ports:
+            listeners.check_free(machine, self.id, self.ports, self.unit, beside_ours=True)
         if self._can_check(machine):
             self._check(machine)
 
@@ -190,24 +191,19 @@ class Haproxy(base.Resource):
 
     @contextlib.contextmanager
     def _candidate(self, machine: machines.Machine) -> Iterator[str]:
-        folder = f"{CACHE}/haproxy-{os.getpid()}"
-        if machine.is_dir(folder):
-            machine.remove_tree(folder)
-        machine.make_dirs(folder, 0o700)
-        try:
+        with scratch.folder(machine, "haproxy") as folder:
+            machine.make_dirs(folder, 0o700)
             for name, text in self.files.items():
                 machine.write(f"{folder}/{name}", text.encode())
             yield folder
-        finally:
-            machine.remove_tree(folder)
 
     # -- is it loaded
 
     def _running(self, machine: machines.Machine) -> str:
-        """The digest that the newest worker was loaded from; empty when no proxy runs, words when it cannot tell."""
+        """The digest that the newest worker was loaded from; empty when no proxy runs, words when it does not tell."""
         found = runtime.workers(machine, self.socket)
         if found is None:
-            return ""
+            return "no answer" if runtime.listens(machine, self.socket) else ""
         answer = runtime.tell_worker(machine, self.socket, found.every[0], f"show env {LOADED}") or ""
         match = re.search(rf"{LOADED}=([0-9a-f]{{64}})", answer)
         return match.group(1) if match else "another configuration"

@@ -78,7 +78,7 @@ class Package(base.Resource):
         if done.code != 0:  # it is installed, and another broken package made apt-get complain
             tell(f"{self.name} is installed, but apt-get also says: {_first_error(done.words)}")
 
-    def kept(self, machine: machines.Machine, gone: AbstractSet[str]) -> str:
+    def kept(self, machine: machines.Machine, gone: AbstractSet[str], made: AbstractSet[str] = frozenset()) -> str:  # noqa: ARG002 - as everywhere
         return self._reason_to_keep(machine.run([*_REMOVE, "-s", self.name], environment=_QUIET), gone)
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:

@@ -6,6 +6,7 @@ A socket and one line are enough: http.client would cost every run of the node p
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from wattherd import errors
@@ -17,11 +18,13 @@ READY = 200
 LOADING = 503
 _URL = re.compile(r"http://([0-9.]{7,15}|localhost|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})(/[\x21-\x7e]*)?\Z")
 #: A server behind the front proxy listens on a socket of its own: unix:/run/….sock:/health.
-_UNIX = re.compile(r"unix:(/run/(?:[\w@-][\w.@-]*/)*[\w@-]+\.sock):?(/[\x21-\x7e]*)\Z")
+_UNIX = re.compile(r"unix:(/run/(?:[\w@-][\w.@-]*/)*[\w@-]+\.sock):?(/[\x21-\x7e]*)\Z", re.ASCII)
 _STATUS = rb"HTTP/1\.[01] ([0-9]{3})"
 _STATUS_BYTES = 12
 _BODY_LIMIT_BYTES = 1024 * 1024
 _LIMIT_S = 2.0
+#: For the whole answer: a byte a second would else hold a run for days.
+_WHOLE_LIMIT_S = 10.0
 
 
 def check_url(label: str, url: str) -> None:
@@ -55,6 +58,8 @@ def fetch(url: str, *, root: str = "", headers: str = "") -> Tuple[int, str]:
 
 def _answer(url: str, root: str, headers: str, limit_bytes: int) -> Optional[bytes]:
     """At most about `limit_bytes` of the answer; None for an address that is not this machine's."""
+    import socket
+
     port, local = _URL.match(url), _UNIX.match(url)
     if port:
         host, path = f"{port.group(1)}:{port.group(2)}", port.group(3) or "/"
@@ -64,6 +69,7 @@ def _answer(url: str, root: str, headers: str, limit_bytes: int) -> Optional[byt
         opened = _by_socket(root + local.group(1))
     else:
         return None
+    ends_s = time.monotonic() + _WHOLE_LIMIT_S
     with opened as link:
         # HTTP/1.0: the body comes as it is, and the end of the connection is its end.
         link.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n".encode("ascii"))
@@ -73,6 +79,8 @@ def _answer(url: str, root: str, headers: str, limit_bytes: int) -> Optional[byt
             if not more:
                 break
             answer += more
+            if time.monotonic() > ends_s:
+                raise socket.timeout
     return answer
 
 

@@ -6,17 +6,23 @@ says words; what to do about them belongs to haproxy.py and drain.py.
 
 from __future__ import annotations
 
+import time
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import local
 
+#: How one worker stands to a server: nothing new gets to it; requests do; it has no such server.
+HELD_BACK, ADMITTED, ABSENT = "held back", "admitted", "absent"
+
 _LIMIT_S = 10.0
 _TRIES = 10
 _PAUSE_S = 0.25
 #: Bits of srv_admin_state: maintenance and drain that were asked for, and not inherited.
 _FORCED = 0x01 | 0x08
+#: The master's words for a process id that is none of its workers' (any more), a worker's for a backend that it does not have.
+_NO_SUCH = ("Can't find the target", "Can't find backend")
 _ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 
 
@@ -42,7 +48,10 @@ class Server:
 
 
 def workers(machine: machines.Machine, socket_path: str) -> Optional[Workers]:
-    """None when no proxy answers there. A master that reloads does not for a moment: it is waited for while its socket is there."""
+    """None when no proxy answers there: none runs, or (`listens`) one that says nothing.
+
+    A master that reloads does not answer for a moment: it is waited for while its socket is there.
+    """
     for _ in range(_TRIES):
         answer = say(machine, socket_path, "show proc")
         if answer and parse_workers(answer).every:
@@ -65,19 +74,30 @@ def parse_workers(text: str) -> Workers:
     return Workers(tuple(found["# workers"]), tuple(found["# old workers"]))
 
 
+def listens(machine: machines.Machine, socket_path: str) -> bool:
+    """Somebody has this socket open, whether he answers or not: a proxy that hangs is not one that is gone."""
+    try:
+        local.connect(machine.path(socket_path), _LIMIT_S).close()
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def tell_worker(machine: machines.Machine, socket_path: str, pid: int, words: str) -> Optional[str]:
     """The worker's answer; None when it is gone."""
     return say(machine, socket_path, f"@!{pid} {words}")
 
 
-def stats(machine: machines.Machine, socket_path: str, pid: int) -> Tuple[Server, ...]:
-    """The rows of every server and backend (the backend's own row is NAME/BACKEND); none when the worker is gone."""
+def stats(machine: machines.Machine, socket_path: str, pid: int) -> Optional[Tuple[Server, ...]]:
+    """The rows of every server and backend (the backend's own row is NAME/BACKEND): none when the worker is gone, None when unknown."""
     return parse_stats(tell_worker(machine, socket_path, pid, "show stat -1 6 -1") or "")
 
 
-def parse_stats(text: str) -> Tuple[Server, ...]:
+def parse_stats(text: str) -> Optional[Tuple[Server, ...]]:
     if not text.startswith("# "):
-        return ()
+        return () if text.startswith(_NO_SUCH) else None
     header, *lines = text[2:].strip().splitlines()
     keys = header.split(",")
     return tuple(_server(dict(zip(keys, line.split(",")))) for line in lines)  # no column before those read here can hold a comma
@@ -93,27 +113,28 @@ def _number(row: Mapping[str, str], key: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def taken_out(machine: machines.Machine, socket_path: str, pid: int, server: str) -> bool:
-    """Whether somebody drains this BACKEND/SERVER, or keeps it in maintenance; `show stat` tells its health first."""
+def standing(machine: machines.Machine, socket_path: str, pid: int, server: str) -> str:
+    """Whether somebody drains this BACKEND/SERVER, or keeps it in maintenance (`show stat` tells its health first); empty when unknown."""
     backend = server.partition("/")[0]
-    return parse_taken_out(tell_worker(machine, socket_path, pid, f"show servers state {backend}") or "", server)
+    return parse_standing(tell_worker(machine, socket_path, pid, f"show servers state {backend}") or "", server)
 
 
-def parse_taken_out(text: str, server: str) -> bool:
+def parse_standing(text: str, server: str) -> str:
     keys: List[str] = []
     for line in text.splitlines():
         if line.startswith("# "):
             keys = line[2:].split()
         row = dict(zip(keys, line.split()))
         if f"{row.get('be_name')}/{row.get('srv_name')}" == server:
-            return bool(_number(row, "srv_admin_state") & _FORCED)
-    return False
+            return HELD_BACK if _number(row, "srv_admin_state") & _FORCED else ADMITTED
+    return ABSENT if keys or text.startswith(_NO_SUCH) else ""
 
 
 def say(machine: machines.Machine, socket_path: str, words: str) -> Optional[str]:
-    """One command, its whole answer; None when nobody answers."""
+    """One command, its whole answer; None when nobody answers, or does not come to an end."""
     import socket
 
+    ends_s = time.monotonic() + _LIMIT_S
     try:
         with local.connect(machine.path(socket_path), _LIMIT_S) as link:
             link.sendall(f"{words}\n".encode("ascii"))
@@ -126,6 +147,8 @@ def say(machine: machines.Machine, socket_path: str, words: str) -> Optional[str
                     break
                 parts.append(part)
                 size += len(part)
+                if time.monotonic() > ends_s:
+                    return None
     except OSError:
         return None
     return b"".join(parts).decode("utf-8", "replace")

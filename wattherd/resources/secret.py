@@ -25,6 +25,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 #: What systemd reads as special within double quotes of an environment file.
 _ESCAPED = re.compile(r'(["\\$`])')
 _AS_WANTED, _ANOTHER = "as wanted", "another"
+#: The variable that llama-server and the children of a router take their keys from.
+API_KEY = "LLAMA_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -118,11 +120,24 @@ def digest_of(body: bytes, salt: str, path: str) -> str:
 
 def environment_line(name: str, value: str) -> str:
     """One line of an EnvironmentFile= that gives exactly this value (systemd.exec(5))."""
+    return f"{name}={quoted(value)}\n"
+
+
+def quoted(value: str) -> str:
     escaped = _ESCAPED.sub(r"\\\1", value)
-    return f'{name}="{escaped}"\n'
+    return f'"{escaped}"'
 
 
 def environment_value(text: str, name: str) -> str:
     """The value that `environment_line` wrote; empty when the name is not there."""
     found = re.search(rf'^{re.escape(name)}="((?:[^"\\]|\\.)*)"$', text, re.MULTILINE)
     return re.sub(r"\\(.)", r"\1", found.group(1)) if found else ""
+
+
+def api_key(text: str) -> str:
+    """One key of a server's environment file, fit for a header: any of several opens. Empty where there is none.
+
+    A key that no header carries would else stand in the error of whoever tried to send it.
+    """
+    key = environment_value(text, API_KEY).partition(",")[0]
+    return key if key.isascii() and key.isprintable() else ""

@@ -9,7 +9,7 @@ import re
 import stat
 from typing import ClassVar, Optional, Tuple
 
-from wattherd import errors
+from wattherd import errors, store
 from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import base, place, probes
@@ -80,7 +80,7 @@ class Symlink(base.Resource):
             machine.symlink(self.path, self.target)
 
     def ours(self, machine: machines.Machine) -> bool:
-        return (machine.readlink(self.path) or "").startswith("/opt/wattherd/releases/")
+        return (machine.readlink(self.path) or "").startswith(store.RELEASES + "/")
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         found = machine.lstat(self.path)

@@ -22,7 +22,7 @@ _PROPERTIES = (
     "InvocationID,Job,ControlGroup,ExecMainCode,ExecMainStatus,RemainAfterExit"
 )
 _JOURNAL_LIMIT_S = 20.0
-_LINE_LIMIT = 400
+LINE_LIMIT = 400
 _SIGILL = 4
 #: ExecMainCode, as in siginfo: how the main process ended.
 _EXITED, _KILLED, _DUMPED = "1", "2", "3"
@@ -140,7 +140,7 @@ def why_rejected(machine: machines.Machine, name: str, since_s: float) -> str:
     _sync(machine)
     lines = _journal(machine, "--since", f"@{since_s:.6f}", "_PID=1", f"UNIT={name}").splitlines()
     own = list(dict.fromkeys(line.strip() for line in lines if line.strip() and not re.search(_MANAGER, line)))
-    return " / ".join(own[-3:])[:_LINE_LIMIT]
+    return " / ".join(own[-3:])[:LINE_LIMIT]
 
 
 def first_error(text: str) -> str:
@@ -148,7 +148,7 @@ def first_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if not re.search(_MANAGER, line)]
     chosen = _first(own, _MARKED) or _after_traceback(text) or _first(own, _UNSTARTED) or _first(own, _LOOSE)
-    return (chosen or (own or [""])[-1])[:_LINE_LIMIT]
+    return (chosen or (own or [""])[-1])[:LINE_LIMIT]
 
 
 def _sync(machine: machines.Machine) -> None:

@@ -16,6 +16,8 @@ from wattherd import errors, store
 from wattherd import machine as machines
 from wattherd.resources import base, tree
 
+#: Where toolkits are put: nothing else is.
+HOME = "/opt/wattherd/cuda"
 _LIBRARY = re.compile(r"(lib[^/]+?\.so)\.[0-9.]+\Z")
 
 

@@ -139,6 +139,11 @@ def mark(machine: machines.Machine, folder: str, digest: str, build: str, sizes:
     machine.write(f"{folder}/{MARKER}", json.dumps(document, sort_keys=True, indent=1).encode())
 
 
+def is_half(name: str) -> bool:
+    """A folder that was being made or taken away beside its place, in the name that this is done under, when the power went."""
+    return name.startswith(".") and name.endswith((".new", ".old"))
+
+
 def is_marked(machine: machines.Machine, folder: str) -> bool:
     return machine.exists(f"{folder}/{MARKER}")
 

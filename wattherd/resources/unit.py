@@ -150,6 +150,9 @@ class Unit(base.Resource):
         if not seen.ended:
             self._stop(machine, seen, tell)
         machine.run(["systemctl", "disable", self.name])
+        if systemd.setting(self.text, "CacheDirectory") or systemd.setting(self.text, "RuntimeDirectory"):
+            # What it kept there is worth nothing without it. Its state, if it has any, is its owner's.
+            machine.run(["systemctl", "clean", "--what=cache", "--what=runtime", self.name])
         if self.text:
             machine.unlink(self._path)
             machine.unlink(self._marker)

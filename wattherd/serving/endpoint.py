@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wattherd.resources import secret
+
 if TYPE_CHECKING:
     from wattherd.inventory import settings
 
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
-_LOOPBACK = ("127.", "::1", "localhost")
+#: Everything else means something to a shell, to systemd or to docker, each its own.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=\[\]-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,12 @@ class Endpoint:
             "WATTHERD_TIMEOUT_S": self.timeout_s,
             "WATTHERD_KEY_VARIABLE": self.key_name,
         }
-        return "".join(f"{name}={value}\n" for name, value in known.items() if value)
+        return "".join(f"{name}={_quoted(str(value))}\n" for name, value in known.items() if value)
+
+
+def _quoted(value: str) -> str:
+    """Read alike by a shell and by systemd."""
+    return value if _PLAIN.fullmatch(value) else secret.quoted(value)
 
 
 def endpoints(host: str, address: str, server: settings.Serve, trained: dict[str, int]) -> Iterator[Endpoint]:
@@ -60,8 +68,8 @@ def endpoints(host: str, address: str, server: settings.Serve, trained: dict[str
 
     `trained` gives a model's own context in tokens by its name in the catalogue, where that is known.
     """
-    local = server.host.startswith(_LOOPBACK)
-    seen = server.own_address if local else address if server.host in _EVERYWHERE else server.host
+    local = server.is_local
+    seen = server.own_address if local else address if server.is_everywhere else server.host
     url = f"{'https' if server.tls else 'http'}://{_bracketed(seen)}:{server.port}"
     for name, model, options in _served(server):
         yield Endpoint(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Below the first a key is refused, below the second it is warned about: guessing it over the network is then cheap.
 SHORTEST_KEY, SHORT_KEY = 8, 20
-KEY = "LLAMA_API_KEY"
+KEY = secret.API_KEY
 _PEM_BEGIN = "-----BEGIN "
 
 

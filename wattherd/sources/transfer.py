@@ -22,6 +22,7 @@ from wattherd.gguf import page
 from wattherd.sources import cache, index, web
 
 _BLOCK_BYTES = 64 * 1024
+_ROOM_EVERY_BYTES = 64 * 1024 * 1024
 #: A cut connection is taken up again at once while each attempt brings something.
 _ATTEMPTS = 10
 _BEGINNINGS = {".whl": b"PK\x03\x04", ".gz": b"\x1f\x8b", ".gguf": b"GGUF"}
@@ -150,6 +151,7 @@ def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], o
             handle.truncate(0)
             raise ConnectionError
         response.raise_for_status()
+        _check_way(offer, response)
         if start and not _goes_on(response, start):
             handle.truncate(0)
             if response.status_code == requests.codes.partial_content:
@@ -158,6 +160,18 @@ def _receive(session: requests.Session, offer: index.Offer, handle: IO[bytes], o
         length = response.headers.get("Content-Length", "")
         total = offer.size_bytes or (start + int(length) if length.isdecimal() else 0)
         _store(response, offer, handle, total, on_bytes, manner)
+
+
+def _check_way(offer: index.Offer, response: requests.Response) -> None:
+    """Begun over TLS and led on without it: anybody on the way can exchange the file, and only a digest would tell."""
+    hops = [one.url for one in (*response.history, response)]
+    if not offer.sha256 and offer.url.startswith("https:") and not all(url.startswith("https:") for url in hops):
+        raise errors.Problem(
+            "source-forbidden",
+            f"{web.host_of(offer.url)} leads to an address without TLS for {offer.file_name}, and no sha256 says which file is right",
+            hint="write its sha256 beside the source, or an address that gives the file itself",
+            host=web.host_of(offer.url),
+        )
 
 
 def _goes_on(response: requests.Response, start: int) -> bool:
@@ -173,6 +187,9 @@ def _store(response: requests.Response, offer: index.Offer, handle: IO[bytes], t
             manner.judge(offer, block)
         handle.write(block)
         done += len(block)
+        if not total and done % _ROOM_EVERY_BYTES < len(block):
+            # Nobody has said how long it is: it may be endless, and the disk is not for it alone.
+            cache.check_room(Path(handle.name).parent, _ROOM_EVERY_BYTES)
         if offer.size_bytes and done > offer.size_bytes:
             # Longer than it may be: stop here, the digest will say the rest.
             break

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wattherd import errors, fleet, inventory
 from wattherd.inventory import settings
+from wattherd.serving import instance
 from wattherd.verbs import access, project, watch
 from wattherd.wire import fields
 
@@ -56,8 +57,8 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
             "model": model,
             "kind": _kind(server, model),
             # The node reads the key itself: it is the one that its server was started with, whatever this controller holds by now.
-            "key_file": f"/etc/wattherd/serve/{server.name}.env" if server.api_key is not None else "",
-            "certificate": f"/etc/wattherd/proxy/tls/{server.name}.pem" if server.tls is not None else "",
+            "key_file": instance.key_file(server),
+            "certificate": instance.certificate_file(server),
         }
         told = opened.call(order)
     finally:

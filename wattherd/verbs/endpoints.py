@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wattherd import errors, fleet, inventory
-from wattherd.serving import endpoint
+from wattherd.serving import endpoint, instance
 from wattherd.verbs import access, project, watch
 from wattherd.wire import fields
 
@@ -62,9 +62,8 @@ def _measure(reach: access.Access, host: inventory.Host) -> Sequence[fields.Docu
     servers = [
         {
             "name": one.name,
-            "host": one.own_address,
-            "port": one.port,
-            "key_file": f"/etc/wattherd/serve/{one.name}.env" if one.api_key else "",
+            "url": instance.place(one, proxied=instance.is_proxied(host.settings)).url(),
+            "key_file": instance.key_file(one),
             "router": one.router is not None,
         }
         for one in host.settings.serve

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from tests.node import strict
 from wattherd import machine as machines
-from wattherd.node import doctor, session
+from wattherd.node import doctor, examine, session
 from wattherd.wire import finding
 
 RELEASE = "/opt/wattherd/releases/f-b11434-cpu"
@@ -142,6 +144,19 @@ def test_an_empty_key_file_is_read_where_the_command_line_names_it(node: Node) -
     assert (found.code, "/etc/wattherd/keys" in found.words) == ("key-empty", True)
 
 
+@pytest.mark.timeout(60)
+def test_what_a_process_calls_its_key_file_is_no_trap_for_root(tmp_path: pathlib.Path) -> None:
+    """Whoever may start a process called llama-server chooses its words and variables."""
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "big").open("wb") as big:
+        big.truncate(1 << 40)
+    (tmp_path / "keys").write_text("one\n")
+    machine = machines.Machine(str(tmp_path))
+    read = {name: examine._small_file(machine, f"/{name}") for name in ("zero", "pipe", "big", "absent", "keys")}
+    assert read == {"zero": None, "pipe": None, "big": None, "absent": None, "keys": b"one\n"}
+
+
 def test_a_config_that_was_deployed_is_not_stray(node: Node) -> None:
     node.bench.put("/etc/llama.cpp/config.ini", "x")
     owned = {"file:/etc/llama.cpp/config.ini": {"created": True, "entry": {}}, f"unit:{UNIT}": {"created": True, "entry": {}}}
@@ -177,6 +192,16 @@ def test_a_process_cannot_choose_the_libraries_of_what_root_starts(node: Node) -
     given = [call.environment.get("LD_LIBRARY_PATH") for call in node.bench.runner.ran if call.argv[0] in {SERVER, "ldd"}]
     assert "/opt/cuda/lib" in given
     assert "/tmp/mine" not in given
+
+
+def test_a_folder_that_somebody_else_writes_is_no_library_path_of_roots(node: Node) -> None:
+    node.options["GGML_CUDA"] = "ON"
+    pathlib.Path(node.bench.machine.path("/srv/theirs")).mkdir(parents=True)
+    pathlib.Path(node.bench.machine.path("/srv/theirs")).chmod(0o777)
+    node.more["Environment"] = "LD_LIBRARY_PATH=/srv/theirs/lib:/opt/cuda/lib:relative"
+    node.look()
+    given = {call.environment.get("LD_LIBRARY_PATH") for call in node.bench.runner.ran if call.argv[0] in {SERVER, "ldd"}}
+    assert given - {None} == {"/opt/cuda/lib"}
 
 
 def test_a_failed_unit_is_explained_from_its_journal(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wattherd.node.findings import driver
+from wattherd.resources import driver as modules
 from wattherd.wire import finding
 
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  520.56.06  Thu Oct  6 21:38:55 UTC 2022\nGCC version:  gcc version 12.2.0"
@@ -17,7 +18,7 @@ A, B = "GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-
     ("text", "version"), [(CLOSED, "520.56.06"), (OPEN, "570.211.01"), (ARM, "580.65.06"), ("", ""), ("NVRM version:", "")]
 )
 def test_the_loaded_version(text: str, version: str) -> None:
-    assert driver.loaded(text) == version
+    assert modules.loaded(text) == version
 
 
 def test_the_installed_version_comes_from_the_file_and_else_from_nvidia_smi() -> None:

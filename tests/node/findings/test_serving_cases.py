@@ -9,6 +9,7 @@ import yaml
 
 from wattherd.node.findings import binary, devices, driver, environment, journal, service, xid
 from wattherd.resources import complaints
+from wattherd.resources import driver as modules
 from wattherd.wire import finding
 
 _CASES = {case["id"]: case for case in yaml.safe_load((Path(__file__).parents[2] / "cases" / "serving.yaml").read_text("utf-8"))["cases"]}
@@ -219,7 +220,7 @@ def test_d06_driver_library_mismatch() -> None:
         "Start-Date: 2021-04-23  06:12:34\nCommandline: apt upgrade\nUpgrade: bash:amd64 (5.1, 5.2)\n"
     )
     words = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144"
-    running = driver.loaded("NVRM version: NVIDIA UNIX x86_64 Kernel Module  520.56.06  Thu Oct  6 21:38:55 UTC 2022\nGCC version: gcc 11")
+    running = modules.loaded("NVRM version: NVIDIA UNIX x86_64 Kernel Module  520.56.06  Thu Oct  6 21:38:55 UTC 2022\nGCC version: gcc 11")
     told = only(driver.judge(18, words, running, driver.installed([], words), history))
     assert told.code == "driver-mismatch"
     assert "520.56.06" in told.words

@@ -39,35 +39,40 @@ class Worker:
     rows: list[Row] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     old: bool = False
+    mute: bool = False
 
 
 @dataclass
 class Proxy:
-    """`said` are the commands that changed something."""
+    """`said` are the commands that changed something. A `mute` one takes connections and answers nothing, as does a mute worker."""
 
     workers: list[Worker] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    mute: bool = False
 
     def answer(self, line: str) -> str:
-        if line == "show proc":
-            return self._processes()
+        if self.mute or line == "show proc":
+            return "" if self.mute else self._processes()
         found = re.match(r"@!([0-9]+) (.*)", line)
         worker = next((one for one in self.workers if found and one.pid == int(found[1])), None)
         if not found or worker is None:
             return "Can't find the target PID matching the prefix.\n"
-        if found[2] == "show stat -1 6 -1":
+        return "" if worker.mute else self._told(worker, found[2])
+
+    def _told(self, worker: Worker, words: str) -> str:
+        if words == "show stat -1 6 -1":
             rows = [
                 f"{row.name.replace('/', ',')},{row.queued},0,{row.current},0,,0,{'DRAIN' if row.drained else 'UP'},,\n"
                 for row in worker.rows
             ]
             return _HEADER + "".join(rows) + "\n"
-        if found[2].startswith("show env "):
-            name = found[2].rpartition(" ")[2]
+        if words.startswith("show env "):
+            name = words.rpartition(" ")[2]
             return f"{name}={worker.environment[name]}\n\n" if name in worker.environment else "Variable not found\n\n"
-        if found[2].startswith("show servers state "):
-            return self._states(worker, found[2].rpartition(" ")[2])
-        change = re.match(r"set server (\S+) (state drain|state ready|health down)\Z", found[2])
-        assert change, f"this proxy does not know {line}"
+        if words.startswith("show servers state "):
+            return self._states(worker, words.rpartition(" ")[2])
+        change = re.match(r"set server (\S+) (state drain|state ready|health down)\Z", words)
+        assert change, f"this proxy does not know {words}"
         self.said.append(f"{worker.pid} {change[2]}")
         for row in worker.rows:
             if row.name == change[1] and change[2].startswith("state"):
@@ -78,6 +83,8 @@ class Proxy:
     def _states(worker: Worker, backend: str) -> str:
         """As version 1 of HAProxy's table: state 2 is running, 8 a drain that was asked for."""
         servers = [row for row in worker.rows if row.name.startswith(f"{backend}/") and not row.name.endswith("/BACKEND")]
+        if not servers:
+            return "Can't find backend.\n"
         lines = [f"4 {backend} 1 {row.name.partition('/')[2]} - 2 {8 if row.drained else 0} 1 1 71\n" for row in servers]
         return (
             f"1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time\n{''.join(lines)}\n"

@@ -101,6 +101,8 @@ class Systemd:
             unit.enabled = verb != "disable"
         elif verb == "reset-failed":
             unit.active, unit.restarts = "inactive" if unit.active == "failed" else unit.active, 0
+        elif verb == "clean":
+            assert not unit.pid, "systemd refuses to clean what runs"
         elif verb in {"start", "restart"}:
             if unit.body is None and not unit.packaged:
                 return machines.Result(5, b"", f"Failed to start {name}: Unit {name} not found.\n".encode())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,9 +14,9 @@ import pytest
 
 from tests.node import strict, tiny
 from tests.node.resources.cases import build as cases
-from wattherd import errors, store
+from wattherd import errors, records, store
 from wattherd import machine as machines
-from wattherd.resources import base, build, means, outcome, transient
+from wattherd.resources import base, build, means, outcome, transient, underway
 from wattherd.wire import fields
 
 ACTIVE = "Result=success\nActiveState=active\nActiveEnterTimestamp=Tue 2026-12-01 00:46:26 UTC\n"
@@ -105,6 +108,7 @@ class Detached:
         self.bench = bench
         self.one = one
         self.process: subprocess.Popen[bytes] | None = None
+        self.unit = ""
         self.starts = 0
         self.result = "success"
         bench.runner.plan("systemctl", "show", strict.REST, effect=self.show, times=None)
@@ -118,20 +122,23 @@ class Detached:
 
     def start(self, argv: Sequence[str]) -> None:
         self.starts += 1
-        self.process = subprocess.Popen(cases.program(argv))
+        self.unit = next(word for word in argv if word.startswith("--unit=")).partition("=")[2]
+        self.process = subprocess.Popen(cases.program(argv), start_new_session=True)
 
     def wait(self) -> None:
         """For the process, not for a clock."""
         assert self.process is not None
         self.process.wait(60)
 
-    def show(self, _argv: Sequence[str]) -> machines.Result:
-        state = "active" if self.running else "inactive"
+    def show(self, argv: Sequence[str]) -> machines.Result:
+        state = "active" if self.running and argv[2] == self.unit else "inactive"
         return machines.Result(0, f"ActiveState={state}\nResult={self.result}\nActiveEnterTimestamp=Tue\n".encode(), b"")
 
     def stop(self, _argv: Sequence[str]) -> None:
+        """With all that it started, as KillMode=control-group has it."""
         assert self.process is not None
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -160,7 +167,7 @@ def test_cut_connection_attaches_again_and_starts_nothing_twice(bench: strict.Be
     with pytest.raises(CutOffError):
         one.fix(bench.machine, {}, hung_up)
     assert systemd.running
-    assert one.actual(bench.machine) is None
+    assert one.actual(bench.machine) == {"fingerprint": "(being built)"}
     one.preflight(bench.machine, None)
     bench.put("/gate")
     bench.machine.on_wait = systemd.wait
@@ -275,9 +282,46 @@ def test_removal_stops_a_build_that_nobody_wants(bench: strict.Bench) -> None:
     systemd = Detached(bench, one)
     with pytest.raises(CutOffError):
         one.fix(bench.machine, {}, hung_up)
+    assert one.actual(bench.machine) is not None, "or nobody would ask for its removal"
+    assert one.ours(bench.machine)
+    assert one.kept(bench.machine) == ""
     one.remove(bench.machine, bench.tell)
     assert not systemd.running
+    assert one.gone(bench.machine)
     assert bench.machine.names(build.HOME) == ["tiny.lock"]
+
+
+def test_a_build_for_an_older_word_of_the_inventory_is_ended_not_waited_for(bench: strict.Bench) -> None:
+    older = waiting(bench, "/never")
+    systemd = Detached(bench, older)
+    with pytest.raises(CutOffError):
+        older.fix(bench.machine, {}, hung_up)
+    process = systemd.process
+    assert process is not None
+    one = records.replace(tiny.wanted(bench.machine), fingerprint="f" * 32)
+    bench.machine.on_wait = systemd.wait
+    fix(one, bench)
+    assert one.actual(bench.machine) == one.wanted()
+    assert process.poll() is not None
+    assert ("systemctl", "stop", older.unit) in bench.runner.commands
+    assert bench.tell.words[0] == f"stopping the build of tiny {older.short}, which is no longer wanted"
+
+
+def test_a_build_of_something_else_goes_on(bench: strict.Bench) -> None:
+    other = records.replace(waiting(bench, "/gate"), name="other", fingerprint="f" * 32)
+    systemd = Detached(bench, other)
+    with pytest.raises(CutOffError):
+        other.fix(bench.machine, {}, hung_up)
+    assert underway.begun(bench.machine, build.HOME) == {other.short: "other"}
+    underway.end_others(bench.machine, build.HOME, "tiny", "0" * 12, bench.tell)
+    assert systemd.running
+    systemd.stop([])
+
+
+def test_word_that_cannot_be_read_is_of_no_build(bench: strict.Bench) -> None:
+    for short, text in (("a" * 12, "{half"), ("b" * 12, "[]"), ("c" * 12, '{"name": 1}')):
+        bench.put(outcome.spec_path(f"{build.HOME}/{short}"), text)
+    assert underway.begun(bench.machine, build.HOME) == {}
 
 
 def test_removal_keeps_the_release_for_a_rollback(bench: strict.Bench) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
+import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -142,6 +146,69 @@ def test_a_proxy_that_ends_meanwhile_holds_nobody(bench: strict.Bench, systemd: 
     assert _started(systemd)
 
 
+def test_a_worker_that_does_not_say_what_it_does_is_not_taken_for_idle(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    worker = _worker()
+    worker.mute = True
+    with proxy_fake.running(bench, SOCKET, worker), pytest.raises(errors.Problem) as caught:
+        _fix(DRAINED, bench)
+    assert caught.value.code == "drain-timeout"
+    assert "in_flight" not in caught.value.context, "unknown is no number"
+    assert not _started(systemd)
+
+
+def test_a_worker_that_answers_late_is_asked_and_told_again(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    worker = _worker()
+    worker.mute = True
+    with proxy_fake.running(bench, SOCKET, worker) as proxy:
+        _on_waits(bench, lambda: setattr(worker, "mute", False))
+        _fix(DRAINED, bench)
+    assert proxy.said[0] == "220 state drain"
+    assert _started(systemd)
+
+
+def test_a_proxy_that_is_there_and_says_nothing_is_not_taken_for_none(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    with proxy_fake.running(bench, SOCKET, _worker(current=4)) as proxy:
+        proxy.mute = True
+        with pytest.raises(errors.Problem) as caught:
+            _fix(DRAINED, bench)
+    assert caught.value.code == "drain-timeout"
+    assert "does not answer" in caught.value.message
+    assert not _started(systemd)
+
+
+def test_an_answer_that_never_ends_is_none(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket lies in a folder of the proxy's own account."""
+    monkeypatch.setattr(runtime, "_LIMIT_S", 0.2)
+    ended = threading.Event()
+    place = pathlib.Path(bench.machine.path(SOCKET))
+    place.parent.mkdir(parents=True)
+    folder = os.open(place.parent, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{folder}/{place.name}")
+        server.listen()
+
+        def drip() -> None:
+            link, _ = server.accept()
+            with link, contextlib.suppress(OSError):
+                while not ended.wait(0.01):
+                    link.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert runtime.say(bench.machine, SOCKET, "show proc") is None
+        ended.set()
+        thread.join()
+    os.close(folder)
+    place.unlink()
+
+
+def test_a_worker_without_this_server_sends_it_nothing(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    worker = proxy_fake.Worker(220, [proxy_fake.Row("other/llama", 3)])
+    with proxy_fake.running(bench, SOCKET, worker):
+        _fix(DRAINED, bench)
+    assert _started(systemd)
+
+
 def test_a_server_that_fell_is_not_waited_for(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
     fallen = systemd.units[cases.NAME]
     fallen.active, fallen.sub, fallen.pid = "failed", "failed", 0
@@ -240,6 +307,23 @@ def test_the_workers_of_older_versions_are_read_too() -> None:
     assert runtime.parse_workers(text) == runtime.Workers((1271,), (1233,))
 
 
-@pytest.mark.parametrize("text", ["", "Unknown command\n", "# pxname,svname\n", "Can't find the target PID matching the prefix.\n"])
-def test_words_that_are_no_table_are_no_rows(text: str) -> None:
-    assert [row for row in runtime.parse_stats(text) if row.current] == []
+@pytest.mark.parametrize("text", ["# pxname,svname\n", "Can't find the target PID matching the prefix.\n"])
+def test_who_has_no_rows_has_nothing_in_flight(text: str) -> None:
+    assert runtime.parse_stats(text) == ()
+
+
+@pytest.mark.parametrize("text", ["", "Unknown command\n", "Permission denied\n"])
+def test_words_that_are_no_table_say_nothing(text: str) -> None:
+    assert runtime.parse_stats(text) is None
+    assert not runtime.parse_standing(text, "smol/llama")
+
+
+@pytest.mark.parametrize("body", [b"llamacpp:requests_processing 1e999\n", b"llamacpp:requests_processing ..\n"])
+def test_figures_that_are_no_numbers_are_no_end_of_a_deploy(
+    bench: strict.Bench, systemd: systemd_fake.Systemd, counting: loopback.Server, body: bytes
+) -> None:
+    counting.body = body
+    one = records.replace(DRAINED, drain={**FIELDS, "metrics": counting.url.replace("health", "metrics")})
+    with proxy_fake.running(bench, SOCKET, _worker()):
+        _fix(one, bench)
+    assert _started(systemd)

@@ -87,3 +87,16 @@ def test_without_a_driver_package_there_is_nothing_to_hold(bench: strict.Bench) 
     bench.put("/var/lib/dpkg/status", stanza("dpkg"))
     one = driver.Driver(hold=True)
     assert not base.delta(one.wanted(), one.actual(bench.machine))
+
+
+def test_without_the_wish_to_hold_what_was_held_here_is_free_again(bench: strict.Bench) -> None:
+    """The driver is wanted still, so it is no removal: the same resource without `hold`."""
+    one = cases.drifted(bench)
+    one.fix(bench.machine, base.delta(one.wanted(), one.actual(bench.machine)), bench.tell)
+    state = WANTED.actual(bench.machine)
+    assert base.delta(WANTED.wanted(), state) == {"held": ("libnvidia-compute-580", "none")}
+    bench.runner.plan("apt-mark", "unhold", "libnvidia-compute-580", effect=cases.mark(bench, "hold", "install"))
+    WANTED.fix(bench.machine, base.delta(WANTED.wanted(), state), bench.tell)
+    assert not base.delta(WANTED.wanted(), WANTED.actual(bench.machine))
+    assert "Package: nvidia-driver-580\nStatus: hold ok installed" in bench.machine.text("/var/lib/dpkg/status"), "the administrator's own"
+    assert bench.tell.words[-1] == "freeing 1 package of the driver"

@@ -12,7 +12,7 @@ from tests.node.resources import proxy_fake, systemd_fake
 from tests.node.resources.cases import haproxy as cases
 from wattherd import errors
 from wattherd import machine as machines
-from wattherd.resources import base, haproxy
+from wattherd.resources import base, haproxy, scratch
 
 PROGRAM = "/usr/sbin/haproxy"
 MAIN = f"{cases.FOLDER}/haproxy.cfg"
@@ -91,6 +91,14 @@ def test_a_proxy_whose_unit_is_to_be_restarted_is_not_reloaded_before(bench: str
         assert _delta(one, bench) == ({"loaded": (False, True)} if due else {})
 
 
+def test_a_proxy_that_is_there_and_says_nothing_is_not_taken_for_one_that_loaded_it(bench: strict.Bench) -> None:
+    cases.settle(bench)
+    with proxy_fake.running(bench, cases.SOCKET, _worker(bench)) as proxy:
+        assert _delta(cases.wanted(bench), bench) == {}
+        proxy.mute = True
+        assert _delta(cases.wanted(bench), bench) == {"loaded": (False, True)}
+
+
 def test_a_key_beside_it_that_changed_is_a_reload(bench: strict.Bench) -> None:
     bench.folder(cases.FOLDER)
     bench.put(cases.KEY, "first")
@@ -126,7 +134,7 @@ def test_what_haproxy_does_not_take_is_refused_before_anything_is_written(bench:
         assert "unknown keyword 'x'" in caught.value.message
     assert laid_out == [OTHER["haproxy.cfg"]] * 2
     assert bench.machine.text(MAIN) == before
-    assert bench.machine.names(haproxy.CACHE) == [], "the candidate is gone"
+    assert bench.machine.names(scratch.CACHE) == [], "the candidate is gone"
 
 
 def test_what_cannot_be_loaded_is_put_back(bench: strict.Bench) -> None:

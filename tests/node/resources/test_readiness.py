@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -51,6 +52,24 @@ def test_one_that_never_answers_costs_its_limit_and_no_more(monkeypatch: pytest.
     monkeypatch.setattr(readiness, "_LIMIT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert readiness.ask(f"http://127.0.0.1:{server.getsockname()[1]}/") == (0, "no answer yet")
+
+
+def test_one_that_answers_a_byte_at_a_time_costs_its_limit_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "_WHOLE_LIMIT_S", 0.1)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            link, _ = server.accept()
+            with link, contextlib.suppress(OSError):
+                while not ended.wait(0.01):
+                    link.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert readiness.fetch(f"http://127.0.0.1:{server.getsockname()[1]}/metrics") == (0, "")
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/health", "http://localhost:1", "http://[::1]:8080/"])

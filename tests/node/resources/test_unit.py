@@ -12,7 +12,7 @@ import pytest
 from tests.node import strict
 from tests.node.resources import loopback, systemd_fake, test_listeners
 from tests.node.resources.cases import unit as cases
-from wattherd import errors
+from wattherd import errors, records
 from wattherd import machine as machines
 from wattherd.resources import base, unit
 
@@ -438,6 +438,15 @@ def test_a_restart_by_systemd_is_seen_without_a_readiness_check(bench: strict.Be
     assert "error: invalid argument: --mlock" in _refused(cases.wanted(), bench).message
 
 
+def test_a_key_in_the_line_that_tells_why_is_not_told(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    systemd.fate, systemd.journal = _loops(bench), "error: invalid argument: --api-key=sesame-open-sesame\x1b[31m\n"
+    with pytest.raises(errors.Problem) as caught:
+        _converge(cases.wanted(), bench)
+    assert "invalid argument: --api-key=" in caught.value.message
+    assert "sesame" not in f"{caught.value} {caught.value.hint} {caught.value.context}"
+    assert "\x1b" not in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("sub", "active", "exit_code", "exit_status", "expected"),
     [
@@ -570,6 +579,15 @@ def test_remove_takes_what_was_made(bench: strict.Bench, systemd: systemd_fake.S
     assert systemd.did == [f"stop {NAME}", f"disable {NAME}", "daemon-reload", f"reset-failed {NAME}"]
     assert cases.wanted().actual(bench.machine) is None
     assert bench.machine.names("/etc/systemd/system") == []
+
+
+@pytest.mark.parametrize("kept", ["CacheDirectory=llama-smol", "RuntimeDirectory=wattherd/presets-herd"])
+def test_remove_takes_what_the_unit_kept_in_its_own_folders(bench: strict.Bench, systemd: systemd_fake.Systemd, kept: str) -> None:
+    one = records.replace(cases.wanted(), text=cases.wanted().text.replace("[Service]\n", f"[Service]\n{kept}\n"))
+    _converge(one, bench)
+    systemd.did.clear()
+    one.remove(bench.machine, bench.tell)
+    assert systemd.did == [f"stop {NAME}", f"disable {NAME}", f"clean {NAME}", "daemon-reload", f"reset-failed {NAME}"]
 
 
 def test_remove_of_a_unit_of_a_package_leaves_its_file(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:

@@ -146,6 +146,12 @@ def test_an_unknown_key_names_its_line_and_the_nearest(refuse: Refuse, text: str
             "",
         ),
         (
+            "serve:\n  - {name: a, port: 1, model: smollm2}\n  - {name: b, port: 1, host: localhost, model: smollm2}\n",
+            "inventory-invalid",
+            "all.yaml:3: 'b' and 'a' both listen on port 1",
+            "",
+        ),
+        (
             "base:\n  files:\n    - {path: /a}\n",
             "inventory-invalid",
             "all.yaml:3: base.files[0] must be given exactly one of text, template and source",
@@ -261,6 +267,10 @@ ROUTER = "router: {models: [{name: a, model: smollm2}, {name: b, model: smollm2}
     [
         ("model: smollm2, host: 0.0.0.0", "serve[0] must be given an api_key too, since 0.0.0.0 can be reached from outside"),
         ("model: smollm2, host: 192.0.2.1", "serve[0] must be given an api_key too"),
+        *(
+            (f"model: smollm2, host: '{host}'", "given an api_key too")
+            for host in ("localhost.lan", "127.0.0.1.example", "::1f", "127.lan")
+        ),
         ("model: smollm2, " + ROUTER, "serve[0] must be given exactly one of model and router"),
         ("context: 512", "serve[0] must be given exactly one of model and router"),
         ("model: smollm2, context: 4096, slots: 4, output_cap: 1024", "below the context of one slot (1024 tokens)"),
@@ -279,6 +289,12 @@ def test_what_a_server_must_not_be(refuse: Refuse, entry: str, said: str) -> Non
     assert problem.code == "inventory-invalid"
     assert said in problem.message
     assert "all.yaml:2: " in problem.message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_needs_no_key(load: Load, host: str) -> None:
+    (server,) = load(_with(f"serve:\n  - {{name: s, port: 8080, model: smollm2, host: '{host}'}}\n")).host("h").settings.serve
+    assert server.is_local
 
 
 def test_a_key_in_clear_text_is_not_repeated(refuse: Refuse) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
+import pytest
 import yaml
 
 from wattherd.console import endpoints as shown
@@ -57,6 +59,13 @@ def test_environment_lines() -> None:
     lines = dict(line.split("=", 1) for line in one.environment().splitlines())
     assert lines["OPENAI_BASE_URL"] == "http://10.1.1.1:8080/v1"
     assert (lines["WATTHERD_PROMPT_BUDGET_TOKENS"], lines["WATTHERD_KEY_VARIABLE"]) == ("1536", "SMOL_API_KEY")
+
+
+@pytest.mark.parametrize("alias", ['a"b', "a$(reboot)", "a`b`", "a\\b", "a;b", "a&b"])
+def test_an_alias_with_signs_is_one_value_to_a_shell(alias: str) -> None:
+    (one,) = found(alias=alias)
+    done = subprocess.run(["sh", "-c", f'{one.environment()}printf %s "$WATTHERD_MODEL"'], capture_output=True, text=True, check=True)
+    assert done.stdout == alias
 
 
 def test_litellm_balances_one_name_over_hosts_and_holds_no_key() -> None:

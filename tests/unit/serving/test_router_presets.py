@@ -79,14 +79,25 @@ def test_a_changed_model_is_drained_first_and_loaded_again_when_it_was(server: p
     assert clock.now_s >= 2.0
 
 
-def test_a_model_that_never_gets_idle_is_reloaded_after_the_operators_limit(
-    server: programs.Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.answers["/metrics"] = [(200, programs.metrics(1))]
+@pytest.mark.parametrize("figures", [(200, programs.metrics(1)), (200, programs.metrics(deferred=1)), (200, ""), (503, ""), (500, "")])
+def test_a_model_that_does_not_say_that_it_is_idle_is_not_unloaded(server: programs.Server, figures: tuple[int, str]) -> None:
+    server.answers["/metrics"] = [figures]
     server.answers["/models"] = [(200, server.models(one="loaded", two="loaded"))]
-    clock = apply(server, BOTH.replace("/m/two", "/m/deux"), BOTH, drain_s=20)
-    assert clock.now_s >= 20
-    assert "two" in capsys.readouterr().err
+    with pytest.raises(presets.Failed, match="still busy after 20 s, so nothing was unloaded: two; deploy again"):
+        apply(server, BOTH.replace("/m/two", "/m/deux"), BOTH, drain_s=20)
+    assert ("GET", "/models", {"reload": "1"}) not in server.asked
+    assert posts(server) == []
+
+
+def test_where_nobody_knows_what_the_router_read_every_loaded_model_is_awaited(server: programs.Server) -> None:
+    ready = server.models(one="loaded", two="loaded")
+    server.answers["/metrics"] = [(200, programs.metrics(1))] * 3 + [(200, programs.metrics(0))]
+    server.answers["/models"] = [(200, ready)]
+    apply(server, BOTH.replace("/m/two", "/m/deux"), "")
+    reload_at = server.asked.index(("GET", "/models", {"reload": "1"}))
+    asked = [words.get("model") for _, path, words in server.asked[:reload_at] if path == "/metrics"]
+    assert {"one", "two"} <= set(asked)
+    assert len(asked) > 2, "not before both are idle"
 
 
 def test_presets_that_the_router_refuses_are_told_in_its_words(server: programs.Server) -> None:

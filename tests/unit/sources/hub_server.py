@@ -35,6 +35,7 @@ class Site:
     asked: list[Asked] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
     knows_head: bool = True
+    says_length: bool = True
     gives: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     url: str = ""
 
@@ -157,7 +158,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
+        if self.site.says_length:
+            self.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

@@ -15,7 +15,8 @@ from tests.unit.sources import gguf_files, hub_server
 from tests.unit.sources.gguf_files import Tensor, U16Value
 from wattherd import errors
 from wattherd.inventory import settings
-from wattherd.sources import models
+from wattherd.sources import cache as caches
+from wattherd.sources import models, transfer
 
 BIG = gguf_files.make(tensors=[*gguf_files.TENSORS, Tensor("blk.0.ffn_up.weight", (4096, 64))])
 SHA256 = hashlib.sha256(BIG).hexdigest()
@@ -241,6 +242,27 @@ def test_a_pinned_file_is_resumed_from_a_server_without_head(site: hub_server.Si
     refused(lambda: get(cache, f"{site.url}/m.gguf", sha256=SHA256))
     get(cache, f"{site.url}/m.gguf", sha256=SHA256)
     assert site.gets()[-1].range == "bytes=10000-"
+
+
+def test_a_way_that_leaves_tls_is_gone_only_to_a_file_that_is_pinned(safe_hub: hub_server.Hub, cache: Path) -> None:
+    plain = hub_server.Site(files={"/m.gguf": BIG})
+    with hub_server.served(plain):
+        safe_hub.store.gives["/m.gguf"] = (302, {"Location": f"{plain.url}/m.gguf"}, b"")
+        source = f"{safe_hub.store.url}/m.gguf"
+        problem = refused(lambda: get(cache, source))
+        assert (problem.code, "without TLS" in problem.message) == ("source-forbidden", True)
+        assert partials(cache) == []
+        assert get(cache, source, sha256=SHA256).paths[SHA256].read_bytes() == BIG
+
+
+def test_a_file_of_unknown_length_may_not_fill_the_disk(site: hub_server.Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.files["/m.gguf"], site.says_length = BIG, False
+    monkeypatch.setattr(transfer, "_ROOM_EVERY_BYTES", 1 << 62)
+    assert get(cache, f"{site.url}/m.gguf").paths, "where there is room it arrives"
+    site.files["/n.gguf"] = BIG
+    monkeypatch.setattr(transfer, "_ROOM_EVERY_BYTES", 64 * 1024)
+    monkeypatch.setattr(caches, "_MARGIN_BYTES", 1 << 62)
+    assert refused(lambda: get(cache, f"{site.url}/n.gguf")).code == "disk-full"
 
 
 def test_a_plain_address_that_is_not_there(site: hub_server.Site, cache: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -27,7 +29,8 @@ from wattherd.inventory.settings.kinds import (
 )
 from wattherd.inventory.settings.secret import Secret
 
-_LOOPBACK = ("127.", "::1", "localhost")
+#: Addresses that mean every one of the host, and where the host itself then reaches it.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
 
 
 def _moe(given: object) -> object:
@@ -190,14 +193,27 @@ class Serve(Options):
     def _one_way_to_serve(self) -> Serve:
         if (self.model is None) == (self.router is None):
             raise wrong("given exactly one of model and router")
-        if not self.host.startswith(_LOOPBACK) and self.api_key is None:
+        if not self.is_local and self.api_key is None:
             raise wrong(f"given an api_key too, since {self.host} can be reached from outside (loopback needs none)")
         return self
 
     @property
+    def is_local(self) -> bool:
+        """Reached from its own host alone. By what the address is, not by how it begins: localhost.lan is another machine's name."""
+        if self.host == "localhost":
+            return True
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.host in _EVERYWHERE
+
+    @property
     def own_address(self) -> str:
         """Where the node itself reaches it: loopback for a server that listens on every address."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104 - read, not bound
+        return {**_EVERYWHERE, "localhost": "127.0.0.1"}.get(self.host, self.host)
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, Optional
 
+from wattherd import store
 from wattherd.node.findings.service import Service
 from wattherd.records import dataclass
 from wattherd.wire import finding
 
-_RELEASES = "/opt/wattherd/releases/"
+_RELEASES = store.RELEASES + "/"
 _GONE = " (deleted)"
 
 
@@ -58,7 +59,7 @@ def judge(service: Service, exe: str, deployed: Deployed, running: Build) -> Lis
         words = f"it runs {older} binary than the deployed one: {path}, {build}; current is {_short(deployed.path)}, {wanted}"
         do = _restart(service)
         if not path.startswith(_RELEASES):
-            do = "make the unit start /opt/wattherd/current/bin/llama-server, by its whole path"
+            do = f"make the unit start {store.CURRENT}/bin/llama-server, by its whole path"
         return [finding.found("other-binary-runs", finding.ERROR, service.name, words, do=do, evidence=exe)]
     if exe.endswith(_GONE):
         words = f"it runs a binary whose file was replaced or removed since: {path}, {build}"

@@ -32,12 +32,6 @@ _STATUSES: Mapping[int, Tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-def loaded(text: str) -> str:
-    """The version of the running module, from /proc/driver/nvidia/version: the closed and the open flavour."""
-    met = re.search(r"NVRM version:.*?Kernel Module(?:\s+for\s+\S+)?\s+(\d+\.\d+(?:\.\d+)?)", text)
-    return met.group(1) if met else ""
-
-
 def installed(library_names: Sequence[str], smi_words: str) -> str:
     """The version of the library: the file's own name says it whole, nvidia-smi only its first two parts."""
     named = [met.group(1) for met in (re.match(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$", name) for name in library_names) if met]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from wattherd.resources.flagging import trial
 from wattherd.wire import finding
 
 #: They give a client a shell, files or other servers (upstream: out of scope for security fixes).
@@ -16,7 +17,6 @@ _OPENING_FLAGS = re.compile(r"^--(?:tools|agent|mcp-[\w-]+|ui-mcp-[\w-]+|webui-m
 _OFF = frozenset(("0", "false", "off", "disabled"))
 _KEYS = frozenset(("LLAMA_API_KEY", "LLAMA_ARG_API_KEY", "LLAMA_ARG_API_KEY_FILE"))
 _NAMES_LIMIT = 2000
-_SYSTEM = "/etc/llama.cpp/config.ini"
 
 
 def of_process(body: bytes) -> Dict[str, str]:
@@ -140,7 +140,7 @@ def config_places(variables: Mapping[str, str]) -> Tuple[str, ...]:
     """The files that a llama.cpp program with this environment reads at every start."""
     home = variables.get("HOME", "")
     base = variables.get("XDG_CONFIG_HOME", "") or (f"{home}/.config" if home else "")
-    places = [_SYSTEM, f"{base}/llama.cpp/config.ini" if base.startswith("/") else ""]
+    places = [trial.STRAY, f"{base}/llama.cpp/config.ini" if base.startswith("/") else ""]
     return tuple(dict.fromkeys(place for place in places if place))
 
 

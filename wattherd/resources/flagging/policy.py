@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
 
-from wattherd import errors
+from wattherd import errors, store
 from wattherd.records import dataclass
 from wattherd.resources.flagging import manual, renames
 
@@ -32,7 +32,7 @@ _WRITES = "it writes what people asked to disk, and the server may write nowhere
 _RISKS: Mapping[str, Tuple[str, str]] = {
     "untrusted": (_OPENS, "run an agent beside the server, under an account of its own"),
     "downloads": (_FETCHES, _CATALOGUE),
-    "ends": (_ENDS, "run it by hand on the node: /opt/wattherd/current/bin/llama-server"),
+    "ends": (_ENDS, f"run it by hand on the node: {store.CURRENT}/bin/llama-server"),
 }
 
 REFUSALS: Tuple[Refusal, ...] = (

@@ -13,12 +13,11 @@ from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.resources import tree
+from wattherd.resources import scratch, tree
 from wattherd.resources.flagging import manual, policy, renames, translate
 from wattherd.resources.flagging.renames import Words
 
-CACHE = "/var/cache/wattherd"
-HELP = f"{CACHE}/help"
+HELP = f"{scratch.CACHE}/help"
 #: Read silently by every llama.cpp program. The unit hides it; a trial cannot.
 STRAY = "/etc/llama.cpp/config.ini"
 ACCOUNT = "llama"
@@ -50,15 +49,13 @@ def binary(machine: machines.Machine, path: str, build: str) -> Iterator[str]:
     if found is None:
         yield ""
         return
-    folder = f"{CACHE}/trial-{build}-{os.getpid()}"
     before = os.umask(0o022)  # the account without rights must get in
     try:
-        tree.unpack(machine, store.blob(found.digest), folder)
-        yield f"{folder}/{path.partition(f'/{build}/')[2] or f'bin/{posixpath.basename(path)}'}"
+        with scratch.folder(machine, "trial", build) as folder:
+            tree.unpack(machine, store.blob(found.digest), folder)
+            yield f"{folder}/{path.partition(f'/{build}/')[2] or f'bin/{posixpath.basename(path)}'}"
     finally:
         os.umask(before)
-        if machine.exists(folder):
-            machine.remove_tree(folder)
 
 
 def help_of(machine: machines.Machine, program: str, build: str) -> manual.Manual:
@@ -83,7 +80,7 @@ def help_of(machine: machines.Machine, program: str, build: str) -> manual.Manua
 
 def _remember(machine: machines.Machine, path: str, text: str) -> None:
     """In Wattherd's own program cache alone, and never a reason to fail."""
-    if not machine.is_dir(CACHE):
+    if not machine.is_dir(scratch.CACHE):
         return
     with contextlib.suppress(OSError, errors.Problem):
         machine.make_dirs(HELP)

@@ -1,0 +1,57 @@
+"""What `remove` takes besides what the manifest made: releases, toolkits and blobs of ours, whole or half made; and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.node import strict, tiny
+from wattherd import store
+from wattherd.node import farewell
+from wattherd.resources import toolkit, tree
+
+KIT = f"{toolkit.HOME}/cuda-13.5-0123abcd"
+
+
+def leave(bench: strict.Bench, *, check: bool = False) -> list[Mapping[str, Any]]:
+    said: list[Mapping[str, Any]] = []
+    farewell.leave(bench.machine, "here", said.append, check=check)
+    return said
+
+
+def arrange(bench: strict.Bench) -> None:
+    """A builder that the power left in the middle of unpacking its second toolkit and a release."""
+    tiny.put(bench.machine, b"a blob")
+    bench.put(f"{KIT}/bin/nvcc", "nvcc")
+    bench.put(f"{KIT}/{tree.MARKER}", "{}")
+    bench.put(f"{toolkit.HOME}/.cuda-13.0-4567.new/bin/nvcc", "half")
+    bench.put(f"{farewell.RELEASES}/r-1/{tree.MARKER}", "{}")
+    bench.put(f"{farewell.RELEASES}/.r-2.new/bin/llama-server", "half")
+    bench.put(f"{farewell.RELEASES}/.r-1.old/bin/llama-server", "half")
+
+
+def test_toolkits_and_releases_go_with_what_was_half_made_of_them(bench: strict.Bench) -> None:
+    arrange(bench)
+    said = leave(bench)
+    assert not bench.machine.exists("/opt/wattherd")
+    assert not bench.machine.exists(store.HOME)
+    assert [one["event"] for one in said if one["event"] == "skipped"] == []
+
+
+def test_a_check_says_the_same_and_takes_nothing(bench: strict.Bench) -> None:
+    arrange(bench)
+    before = bench.tree()
+    said = leave(bench, check=True)
+    assert bench.tree() == before
+    assert [(one["event"], one.get("id")) for one in said] == [("would_change", f"directory:{store.HOME}")]
+
+
+@pytest.mark.parametrize("folder", [toolkit.HOME, farewell.RELEASES])
+def test_what_bears_no_mark_of_ours_stays_and_is_said(bench: strict.Bench, folder: str) -> None:
+    arrange(bench)
+    bench.put(f"{folder}/by-hand/bin/nvcc", "mine")
+    said = leave(bench)
+    assert bench.machine.names(folder) == ["by-hand"]
+    assert [one["id"] for one in said if one["event"] == "skipped"] == [f"directory:{folder}", "directory:/opt/wattherd"]

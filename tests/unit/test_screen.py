@@ -1,0 +1,35 @@
+"""What a node says is shown and steers no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from wattherd.console import screen
+
+_STEERS = "a\x1b]0;title\x07b\x1b[2J\rc"
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda out: out.table(("path", "size"), [(_STEERS, "1")]),
+        lambda out: out.event("titan", {"event": "note", "words": _STEERS}),
+        lambda out: out.event("titan", {"event": "progress", "id": "file:/x", "words": _STEERS}),
+        lambda out: out.event(
+            "titan", {"event": "changed", "id": "x", "action": "fix", "delta": {"k": ["", _STEERS]}, "diff": f"+{_STEERS}"}
+        ),
+        lambda out: out.event("titan", {"event": "skipped", "id": _STEERS, "reason": "r"}),
+    ],
+)
+def test_words_of_a_node_do_not_steer_a_terminal(capsys: pytest.CaptureFixture[str], show: Callable[[screen.Screen], None]) -> None:
+    show(screen.Screen())
+    shown = capsys.readouterr().out
+    assert "title" in shown
+    assert not {"\x1b", "\x07", "\r"} & set(shown)
+
+
+def test_a_diff_keeps_its_indents(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.Screen().event("titan", {"event": "changed", "id": "x", "action": "fix", "diff": "+\tkey = value\n"})
+    assert "+   key = value" in capsys.readouterr().out
