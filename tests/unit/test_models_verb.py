@@ -132,8 +132,8 @@ def test_draft_models_are_held_where_somebody_drafts() -> None:
 
 def test_a_plan_says_what_one_request_may_have_and_what_is_odd() -> None:
     model = material.Model(name="m", files=(FILE,), context=8192)
-    said = models.doubts(host({"context": 8192, "slots": 2, "output_cap": 512}, model), told(0), plans=True)
-    assert said[0] == "smol: context: 8,192 tokens in total, 4,096 per request, 2 slots"
-    shared = models.doubts(host({"context": 1024, "slots": 4, "kv_unified": True}, model), told(0), plans=True)
-    assert any("oversubscribed 4 times" in words for words in shared)
-    assert not any("per request" in words for words in models.doubts(host({"context": 8192}, model), told(0)))
+    told_of = models.contexts(host({"context": 8192, "slots": 2, "output_cap": 512}, model))
+    assert told_of == ["smol: context: 8,192 tokens in total, 4,096 per request, 2 slots"]
+    shared = host({"context": 1024, "slots": 4, "kv_unified": True}, model)
+    assert any("oversubscribed 4 times" in words for words in models.doubts(shared, told(0), plans=True))
+    assert not any("oversubscribed" in words for words in models.doubts(shared, told(0)))

@@ -129,6 +129,9 @@ class Screen:
     def moved(self, host: str, what: str, done_bytes: int, total_bytes: int) -> None:
         self._progress(host or "controller", what, float(done_bytes), float(total_bytes), "bytes")
 
+    def tell(self, words: str) -> None:
+        self.say(words)
+
     def warn(self, words: str) -> None:
         self.say(f"warning: {words}", "yellow")
 

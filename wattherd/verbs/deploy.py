@@ -48,6 +48,8 @@ def _planned(run: running.Run, host: inventory.Host, told: facts.Facts, sources:
         wanted = sources.role_host(host)
         for words in models.doubts(wanted, told, plans=run.options.check):
             run.doubts.setdefault(words, []).append(host.name)
+        for words in models.contexts(wanted) if run.options.check else ():
+            run.contexts.setdefault(words, []).append(host.name)
         return fleet.Done(value=plan.manifest_for(wanted, told, run.reach.project.roles))
     except errors.Problem as problem:
         return fleet.Done(problem=problem)
@@ -55,10 +57,11 @@ def _planned(run: running.Run, host: inventory.Host, told: facts.Facts, sources:
 
 def _tell_doubts(run: running.Run, order: Sequence[str]) -> None:
     """Each once, with the hosts that it is about: three hundred boxes of one kind are one line."""
-    for words, names in run.doubts.items():
-        whose = sorted(names, key=order.index)
-        shown = ", ".join(whose[:_MOST_NAMES])
-        run.seen.warn(f"{shown}{f' and {len(whose) - _MOST_NAMES} more' if len(whose) > _MOST_NAMES else ''}: {words}")
+    for tell, found in ((run.seen.tell, run.contexts), (run.seen.warn, run.doubts)):
+        for words, names in found.items():
+            whose = sorted(names, key=order.index)
+            shown = ", ".join(whose[:_MOST_NAMES])
+            tell(f"{shown}{f' and {len(whose) - _MOST_NAMES} more' if len(whose) > _MOST_NAMES else ''}: {words}")
 
 
 def _plan(run: running.Run, hosts: Sequence[inventory.Host], planned: Mapping[str, fleet.Done[manifest.Manifest]]) -> None:

@@ -79,10 +79,17 @@ def every(
     )
 
 
+def contexts(host: role.Host) -> list[str]:
+    """What each server's context comes to: in total, and for one request."""
+    served = host.settings.serve if "server" in host.settings.roles else ()
+    rows = [(_label(server, name), options, host.models[name]) for server in served for name, options in _served(server)]
+    return [f"{label}: {lint.context(options, model.context).words}" for label, options, model in rows]
+
+
 def doubts(host: role.Host, told: facts.Facts, *, plans: bool = False) -> list[str]:
     """Warnings about what this host would serve, from headers and facts; raises the Problem of what cannot work there.
 
-    With `plans`, what each server's context comes to, and what is odd about its options.
+    With `plans`, also what is odd about options that work.
     """
     words: list[str] = []
     for server in host.settings.serve if "server" in host.settings.roles else ():
@@ -97,12 +104,14 @@ def doubts(host: role.Host, told: facts.Facts, *, plans: bool = False) -> list[s
                     hint=f"write draft: NAME in the entry {name}, or take draft: away from the server",
                 )
             if plans:
-                label = f"{server.name}, model {name}" if server.router is not None else server.name
-                told_of = (lint.context(options, model.context).words, *lint.warnings(options, model.context))
-                words += [f"{label}: {one}" for one in told_of]
+                words += [f"{_label(server, name)}: {one}" for one in lint.warnings(options, model.context)]
         found = memory.check(host.name, server, host.models, told.memory_bytes, _card_bytes(host, told))
         words += [one.partition(": ")[2] if one.startswith(f"{host.name}: ") else one for one in found]
     return words
+
+
+def _label(server: inventory.settings.Serve, model: str) -> str:
+    return f"{server.name}, model {model}" if server.router is not None else server.name
 
 
 def _served(server: inventory.settings.Serve) -> list[tuple[str, inventory.settings.Options]]:

@@ -44,6 +44,7 @@ class Run:
     lost: dict[str, errors.Problem] = field(default_factory=dict)
     builders: list[str] = field(default_factory=list)
     mended: dict[str, set[str]] = field(default_factory=dict)
+    contexts: dict[str, list[str]] = field(default_factory=dict)
     doubts: dict[str, list[str]] = field(default_factory=dict)
 
     @property

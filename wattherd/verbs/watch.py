@@ -18,6 +18,9 @@ class Watch(Protocol):
     def moved(self, host: str, what: str, done_bytes: int, total_bytes: int) -> None:
         """Bulk bytes on their way to or from `host`; the empty host is this controller."""
 
+    def tell(self, words: str) -> None:
+        """Something worth knowing, with nothing to do about it."""
+
     def warn(self, words: str) -> None:
         """Something that the operator should know and that stops nothing."""
 
@@ -35,6 +38,9 @@ class Silent:
         pass
 
     def moved(self, host: str, what: str, done_bytes: int, total_bytes: int) -> None:
+        pass
+
+    def tell(self, words: str) -> None:
         pass
 
     def warn(self, words: str) -> None:
