@@ -65,13 +65,7 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
         return
     proxy = host.settings.proxy
     ports = (*(one.port for one in servers), proxy.metrics_port)
-    if len(set(ports)) < len(ports):
-        twice = next(port for index, port in enumerate(ports) if port in ports[:index])
-        raise Problem(
-            "inventory-conflict",
-            f"{host.name}: port {twice} is wanted twice by what the front proxy serves",
-            hint="give each instance under serve: a port of its own, apart from proxy.metrics_port",
-        )
+    _check(host, ports)
     yield Package(name="haproxy")
     yield User(name=ACCOUNT, comment="front proxy", home="/nonexistent")
     yield Directory(path=FOLDER)
@@ -88,13 +82,28 @@ def resources(host: Host, facts: Facts) -> Iterator[Resource]:
         folder=FOLDER,
         files=files(host, doors),
         beside=tuple(one.certificate for one in doors if one.certificate),
-        ports=ports,
+        binds=ports,
         unit=instance.PROXY_UNIT,
         socket=instance.PROXY_MASTER,
         program=PROGRAM,
         started_as=str(unit.wanted()["inputs"]),
     )
     yield unit
+
+
+def _check(host: Host, ports: tuple[int, ...]) -> None:
+    order = host.settings.roles
+    if "server" not in order or order.index("server") > order.index("proxy"):
+        where = "before the role server" if "server" in order else "without the role server"
+        words = f"{host.name} has the role proxy {where}, whose servers it stands in front of"
+        raise Problem("inventory-conflict", words, hint="roles: […, server, proxy]")
+    if len(set(ports)) < len(ports):
+        twice = next(port for index, port in enumerate(ports) if port in ports[:index])
+        raise Problem(
+            "inventory-conflict",
+            f"{host.name}: port {twice} is wanted twice by what the front proxy serves",
+            hint="give each instance under serve: a port of its own, apart from proxy.metrics_port",
+        )
 
 
 def _unit(host: Host, ports: tuple[int, ...]) -> Unit:

@@ -122,6 +122,7 @@ def _unit(host: Host, facts: Facts, server: Server, here: instance.Place, key_fi
         gpu=gpu,
         device_classes=device_classes(gpu),
         runtime=instance.runtime(server.name) if here.socket else "",
+        socket=instance.socket(server.name),
         local_only=here.local_only and not any(options.rpc for options in server.presets),
         locks_memory=any("mlock" in " ".join((options.load_mode or "", *options.extra_flags)) for options in (server, *server.presets)),
     )

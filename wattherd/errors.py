@@ -19,8 +19,8 @@ Codes by room (docs/problems.md says what each means to an operator):
   node         node-busy protocol-mismatch manifest-invalid permission disk-full command-failed resource-failed internal
                generation-missing server-unreachable server-answer
   resources    file-conflict folder-missing user-unknown group-unknown user-busy package-unavailable package-failed unit-invalid
-               unit-failed unit-not-ready drain-timeout proxy-config port-in-use artifact-missing artifact-corrupt release-does-not-run
-               build-failed build-tool-missing
+               unit-failed unit-not-ready drain-timeout proxy-config port-in-use address-missing artifact-missing artifact-corrupt
+               release-does-not-run build-failed build-tool-missing
                flag-unknown flag-value flag-refused cuda-unfit
   fleet        release-not-built batch-stopped
   lab          lab-needs-root lab-missing lab-failed lab-node-failed

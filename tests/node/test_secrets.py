@@ -92,6 +92,28 @@ def test_a_rollback_needs_nobody_who_knows_the_old_one(root: pathlib.Path) -> No
     assert (root / PATH[1:]).read_bytes() == OLD
 
 
+def test_a_rollback_to_a_secret_that_is_lost_touches_nothing(root: pathlib.Path) -> None:
+    deploy(root, OLD)
+    deploy(root, NEW, more="later\n")
+    for name in kept(root):
+        (root / secret.KEPT[1:] / name).unlink()
+    for check in (True, False):
+        problem = say(root, ({"verb": "rollback", "check": check}, b""))[-1]["problem"]
+        assert (problem["code"], PATH in problem["message"]) == ("secret-missing", True)
+    assert (root / PATH[1:]).read_bytes() == NEW
+    (root / PATH[1:]).write_bytes(OLD)
+    assert say(root, ({"verb": "rollback"}, b""))[-1]["failed"] == 0, "it stands in its place, so nobody has to bring it"
+
+
+def test_rights_that_somebody_widened_are_narrowed_again(root: pathlib.Path) -> None:
+    deploy(root, NEW)
+    folder = root / secret.KEPT[1:]
+    folder.chmod(0o755)
+    (folder / kept(root)[0]).chmod(0o644)
+    deploy(root, NEW)
+    assert (folder.stat().st_mode & 0o777, (folder / kept(root)[0]).stat().st_mode & 0o777) == (0o700, 0o600)
+
+
 def test_what_no_generation_names_any_more_is_deleted(root: pathlib.Path) -> None:
     deploy(root, OLD)
     for number in range(12):

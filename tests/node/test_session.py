@@ -16,7 +16,7 @@ import pytest
 from wattherd import machine as machines
 from wattherd import resources
 from wattherd.node import generations, session
-from wattherd.resources import directory, file, symlink
+from wattherd.resources import artifact, directory, file, symlink
 from wattherd.resources.base import Resource
 from wattherd.wire import event, manifest
 
@@ -176,6 +176,44 @@ def test_rollback_applies_what_the_node_kept(root: pathlib.Path) -> None:
     assert said[-1]["from_generation"] == 1
     assert (root / "srv/word").read_text() == "one"
     assert [row["number"] for row in say(root, {"verb": "history"})[-1]["generations"]] == [1, 2, 3]
+
+
+def test_a_rollback_after_a_run_that_failed_leads_to_what_was_last_whole(root: pathlib.Path) -> None:
+    for words in ("one", "two"):
+        run(root, "apply", wanted(text("/srv/word", words)))
+    never = artifact.Artifact(path="/srv/model", digest="ab" * 32)
+    assert run(root, "apply", wanted(text("/srv/word", "three"), never))[-1]["failed"] == 1
+    assert (root / "srv/word").read_text() == "three"
+    for order in ({"verb": "rollback", "check": True}, {"verb": "rollback"}):
+        said = say(root, order)
+        assert said[-1]["from_generation"] == 2
+        assert "did not go through whole" in said[0]["words"]
+    assert (root / "srv/word").read_text() == "two"
+    run(root, "apply", wanted(text("/srv/word", "three")))
+    assert say(root, {"verb": "rollback"})[-1]["from_generation"] == 2, "whole again: the one before it"
+
+
+def test_a_rollback_undoes_what_was_applied_in_part(root: pathlib.Path) -> None:
+    for words in ("one", "two"):
+        run(root, "apply", wanted(text("/srv/word", words)))
+    run(root, "apply", wanted(text("/srv/word", "three")), only=["file:/srv/word"])
+    assert say(root, {"verb": "rollback"})[-1]["from_generation"] == 2
+    assert (root / "srv/word").read_text() == "two"
+
+
+def test_a_run_that_failed_before_it_touched_anything_leaves_the_current_generation(root: pathlib.Path) -> None:
+    for words in ("one", "two"):
+        run(root, "apply", wanted(text("/srv/word", words)))
+    (root / "srv/app").write_text("a file where a folder should be")
+    assert (run(root, "apply", three())[-1]["changed"], (root / "srv/now").exists()) == (0, False)
+    assert say(root, {"verb": "rollback"})[-1]["from_generation"] == 1
+
+
+def test_a_rollback_with_nothing_before_it_says_what_there_is(root: pathlib.Path) -> None:
+    assert "it has: none" in say(root, {"verb": "rollback"})[-1]["problem"]["message"]
+    run(root, "apply", three())
+    assert "only 1, the current one" in say(root, {"verb": "rollback"})[-1]["problem"]["message"]
+    assert "it has: 1" in say(root, {"verb": "rollback", "to": 9})[-1]["problem"]["message"]
 
 
 def test_generations_are_kept_to_a_number(root: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ from wattherd import errors, resources, units
 from wattherd import machine as machines
 from wattherd.node import generations
 from wattherd.records import dataclass, field
-from wattherd.resources import base
+from wattherd.resources import base, listeners, unit
 from wattherd.wire import event, facts, manifest
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -97,7 +97,7 @@ class Run:
     def _preflight(self, leaving: Sequence[manifest.Entry]) -> bool:
         """Everything that can be known to fail is said before anything is touched."""
         problems: List[Tuple[base.Resource, errors.Problem]] = []
-        port_may_free = any(entry.type == "unit" for entry in leaving)
+        leaving_units = {entry.id for entry in leaving if entry.type == "unit"}
         for _, resource in self.items:
             try:
                 state = self._state(resource)
@@ -106,7 +106,7 @@ class Run:
                     for words in resource.notes(self.machine):
                         self.emit(event.note(words))
             except errors.Problem as problem:
-                if not (problem.code == "port-in-use" and port_may_free):
+                if not (problem.code == "port-in-use" and f"unit:{problem.context.get('unit')}" in leaving_units):
                     problems.append((resource, problem))
             except OSError as error:
                 problems.append((resource, _from_os(error)))
@@ -127,12 +127,28 @@ class Run:
     def _fix_all(self) -> bool:
         for index, (entry, resource) in enumerate(self.items):
             # A server that goes gives up its port as late as possible: right before the first one that may want it.
-            if getattr(resource, "ports", ()) and not self._remove_early():
+            if getattr(resource, "ports", ()) and not (self._remove_early() and self._make_way(resource, self.items[index + 1 :])):
                 return False
             if not self._guarded(resource.id, lambda e=entry, r=resource: self._one(e, r)):  # type: ignore[misc]
                 self._pass_over(len(self.items) - index - 1)
                 return False
         return self._remove_early()
+
+    def _make_way(self, resource: base.Resource, later: Sequence[Tuple[manifest.Entry, base.Resource]]) -> bool:
+        """A server that this run moves to another port gives up its old one before the server that gets it: two may swap."""
+        if self.job.check or not base.delta(resource.wanted(), self._state(resource)):
+            return True
+        movers = {one.name: one for _, one in later if isinstance(one, unit.Unit) and one.ports}
+        for holder in listeners.held(self.machine, getattr(resource, "ports", ())):
+            mover = movers.get(holder.unit)
+            if mover is not None and holder.port not in mover.ports and not self._guarded(mover.id, lambda u=mover: self._step_aside(u)):  # type: ignore[misc]
+                return False
+        return True
+
+    def _step_aside(self, mover: unit.Unit) -> None:
+        """Stopped only: its own turn, in this run or in the next, starts it where it belongs."""
+        self._touch(mover.id)
+        mover.step_aside(self.machine, self._teller(mover.id))
 
     def _one(self, entry: manifest.Entry, resource: base.Resource) -> None:
         state = self._state(resource)
@@ -176,6 +192,8 @@ class Run:
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)[:_DIFF_LIMIT_CHARS]
 
     def _touch(self, resource_id: str) -> None:
+        if not self.touched:
+            generations.unsettle(self.machine)
         self.touched = True
         generations.begin(self.machine, "apply", resource_id)
 
@@ -268,6 +286,7 @@ class Run:
         self.owned.save()
         if self.job.only is None and not self.job.last:
             self.tally.generation = generations.keep(self.machine, self.job.body)
+            generations.settle(self.machine)
 
 
 def _from_os(error: OSError) -> errors.Problem:

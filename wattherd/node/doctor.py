@@ -68,6 +68,10 @@ def _records(machine: machines.Machine, *, installed: bool) -> List[finding.Find
     if cut is not None:
         words = f"a run that began {cut.started_at or 'before'} never ended" + (f" (at {cut.resource})" if cut.resource else "")
         found.append(finding.found("run-interrupted", finding.WARNING, "this node", words, do="invoke deploy goes on from what is there"))
+    elif generations.is_unsettled(machine):
+        words = "it is between two generations: the last deploy failed after it had changed something, or was one of some tags only"
+        do = "mend what it complained of and deploy again, or go back: invoke rollback"
+        found.append(finding.found("between-generations", finding.NOTE, "this node", words, do=do))
     return found
 
 

@@ -9,13 +9,13 @@ import contextlib
 import os
 import re
 import stat
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from wattherd import machine as machines
 from wattherd.node import generations
 from wattherd.node.findings import binary, devices, environment, journal, service, systemctl
 from wattherd.records import dataclass, field
-from wattherd.resources import systemd
+from wattherd.resources import drain, systemd
 from wattherd.wire import fields, finding
 
 _UNITS_LIMIT = 100
@@ -39,6 +39,7 @@ class Examined:
     program: str = ""
     configured: Mapping[str, str] = field(default_factory=dict, repr=False)
     shown: Mapping[str, List[str]] = field(default_factory=dict, repr=False)
+    drain: Mapping[str, str] = field(default_factory=dict)
 
 
 def services(machine: machines.Machine) -> List[Examined]:
@@ -51,14 +52,19 @@ def services(machine: machines.Machine) -> List[Examined]:
     done = machine.run(["systemctl", "show", "-p", systemctl.PROPERTIES, "--", *names], timeout_s=_LONG_S)
     shown = systemctl.blocks(done.text)
     more = shown if len(shown) == len(names) else [{} for _ in names]
-    examined = [_examined(machine, seen[name], rows, by_process.get(name, []), wanted=name in wanted) for name, rows in zip(names, more)]
+    examined = [_examined(machine, seen[name], rows, by_process.get(name, []), wanted.get(name)) for name, rows in zip(names, more)]
     # What ran once and is done is as wanted; what merely bears a name like ours and was never started is nobody's fault.
     return [one for one in examined if one.unit.wanted or one.unit.active not in {"inactive", ""}]
 
 
 def _examined(
-    machine: machines.Machine, seen: systemd.Seen, rows: Mapping[str, List[str]], pids: Sequence[int], *, wanted: bool
+    machine: machines.Machine,
+    seen: systemd.Seen,
+    rows: Mapping[str, List[str]],
+    pids: Sequence[int],
+    drained_by: Optional[Mapping[str, str]],
 ) -> Examined:
+    """`drained_by` None is a unit that the newest manifest does not want."""
     program, words = systemctl.command(rows)
     # A unit's main process can be a script around the server; a router's children are servers too, and younger.
     pid = seen.pid if seen.pid in pids else min(pids, default=0)
@@ -81,18 +87,23 @@ def _examined(
         limit_s=systemctl.seconds(rows, "StartLimitIntervalUSec"),
         burst=systemctl.number(rows, "StartLimitBurst"),
         argv=argv,
-        wanted=wanted and not seen.runs_once,
+        wanted=drained_by is not None and not seen.runs_once,
     )
     serves = bool(pids) or seen.name.startswith("llama@") or program.endswith(f"/{_PROGRAM}")
-    return Examined(unit, seen.found, seen.masked, serves, program, configured, rows)
+    return Examined(unit, seen.found, seen.masked, serves, program, configured, rows, drained_by or {})
 
 
-def _wanted(machine: machines.Machine) -> FrozenSet[str]:
-    """Units that the newest manifest wants to run."""
+def _wanted(machine: machines.Machine) -> Dict[str, Mapping[str, str]]:
+    """Units that the newest manifest wants to run, each with how the front proxy is told to keep requests from it."""
     latest = generations.latest(machine)
     rows = fields.objects(latest.manifest, "resources") if latest is not None else ()
     specs = [fields.document(row.get("spec", {}), "spec") for row in rows if row.get("type") == "unit"]
-    return frozenset(fields.text(spec, "name") for spec in specs if spec.get("state", "started") == "started")
+    return {fields.text(spec, "name"): _drain(spec) for spec in specs if spec.get("state", "started") == "started"}
+
+
+def _drain(spec: fields.Document) -> Mapping[str, str]:
+    told = fields.document(spec.get("drain", {}), "drain")
+    return {key: fields.text(told, key) for key in told}
 
 
 def _named(machine: machines.Machine) -> List[str]:
@@ -135,12 +146,21 @@ def look(machine: machines.Machine, examined: Sequence[Examined], scene: devices
         if one.serves:
             found += _set(machine, one, program, readers)
             found += binary.judge(one.unit, _exe(machine, one.unit.pid), deployed, build)
+            found += _held_back(machine, one)
             if one.unit.running and starts:
                 log = starts[-1].lines[:_LOG_LINES]
                 if len(told) >= _JOURNAL_LINES:
                     log = _first_lines(machine, one)
                 found += devices.of_server(scene, one.unit.name, log, _open_paths(machine, one.unit.pid))
     return [*found, *_strays(machine, readers), *_unowned(machine)]
+
+
+def _held_back(machine: machines.Machine, one: Examined) -> List[finding.Finding]:
+    """A deploy whose node program was killed leaves it so, or somebody who drained it by hand; then its clients wait for nothing."""
+    if not one.drain or drain.admitted(machine, drain.read(one.unit.name, one.drain)):
+        return []
+    words = "the front proxy keeps every request from it (it is drained), so its clients wait, and then get 503"
+    return [finding.found("held-back", finding.ERROR, one.unit.name, words, do="unless a deploy is at work right now: invoke deploy")]
 
 
 def _set(machine: machines.Machine, one: Examined, program: str, readers: Dict[str, List[str]]) -> List[finding.Finding]:

@@ -62,7 +62,7 @@ def _own(machine: machines.Machine) -> Iterator[str]:
                 yield f"{folder}/{name}"
     for folder, mine in ((store.BLOBS, _BLOB), (secret.KEPT, _BLOB), (store.BUILDS, _RECORD), (generations.FOLDER, _RECORD)):
         yield from (f"{folder}/{name}" for name in machine.names(folder) if mine.match(name))
-    for path in (generations.OWNED, generations.JOURNAL):
+    for path in (generations.OWNED, generations.JOURNAL, generations.UNSETTLED):
         if machine.exists(path):
             yield path
 

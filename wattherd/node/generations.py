@@ -20,6 +20,8 @@ from wattherd.wire import facts, fields, manifest
 FOLDER = store.HOME + "/generations"
 OWNED = store.HOME + "/owned.json"
 JOURNAL = store.HOME + "/journal.json"
+#: There while this node is past its newest generation: a run changed something and has not gone through whole.
+UNSETTLED = store.HOME + "/unsettled"
 #: Manifests are small; ten let any controller go back a good while.
 KEEP = 10
 
@@ -75,13 +77,29 @@ def read(machine: machines.Machine, number: int) -> Record:
     body = machine.read(f"{FOLDER}/{number}.json")
     if body is None:
         have = ", ".join(str(one) for one in numbers(machine)) or "none"
-        raise errors.Problem("generation-missing", f"this node has no generation {number} (it has: {have})")
+        hint = "invoke history lists them"
+        raise errors.Problem("generation-missing", f"this node has no generation {number} (it has: {have})", hint=hint)
     try:
         return fields.build(Record, fields.document(json.loads(body), "generation"))
     except ValueError as error:
         raise errors.Problem(
             "generation-missing", f"the record of generation {number} is damaged: {error}", hint="go back to another one"
         ) from error
+
+
+def before(machine: machines.Machine) -> int:
+    """Where a rollback leads that names no generation: what was last whole before what is there now."""
+    present = numbers(machine)
+    if present and is_unsettled(machine):
+        return present[-1]
+    if len(present) > 1:
+        return present[-2]
+    have = f"only {present[0]}, the current one" if present else "none"
+    raise errors.Problem(
+        "generation-missing",
+        f"this node has no earlier generation to go back to (it has: {have})",
+        hint="a whole deploy makes one; invoke history lists them",
+    )
 
 
 def latest(machine: machines.Machine) -> Optional[Record]:
@@ -161,6 +179,20 @@ def begin(machine: machines.Machine, verb: str, resource: str) -> None:
 
 def finish(machine: machines.Machine) -> None:
     machine.unlink(JOURNAL)
+
+
+def unsettle(machine: machines.Machine) -> None:
+    """Before the first change of a run. What becomes a generation settles it again."""
+    if not is_unsettled(machine):
+        machine.write(UNSETTLED, b"", mode=0o600)
+
+
+def settle(machine: machines.Machine) -> None:
+    machine.unlink(UNSETTLED)
+
+
+def is_unsettled(machine: machines.Machine) -> bool:
+    return machine.exists(UNSETTLED)
 
 
 def interrupted(machine: machines.Machine) -> Optional[facts.Interrupted]:

@@ -6,18 +6,25 @@ Knows digests and bytes, never what they are for.
 from __future__ import annotations
 
 import contextlib
-from typing import IO, Dict, FrozenSet, Iterator, Mapping, Optional, Set
+import stat
+from typing import IO, Dict, FrozenSet, Iterator, Mapping, Optional, Set, Tuple
 
 from wattherd import errors, resources
 from wattherd import machine as machines
 from wattherd.node import generations
-from wattherd.resources import secret
+from wattherd.resources import base, secret
 from wattherd.wire import fields, frame, manifest
 
 
 def lacking(machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]]) -> Dict[str, str]:
     """Resource id -> digest of every secret whose content is not kept here yet."""
     return {one.id: one.digest for one in _secrets(wanted) if (only is None or one.id in only) and not machine.exists(one.kept_path)}
+
+
+def lost(machine: machines.Machine, wanted: manifest.Manifest) -> Tuple[str, ...]:
+    """Secrets that neither stand in their place nor are kept here: only a controller could bring them."""
+    kept = set(lacking(machine, wanted, None))
+    return tuple(one.id for one in _secrets(wanted) if one.id in kept and base.delta(one.wanted(), one.actual(machine)))
 
 
 def receive(source: IO[bytes], count: int) -> bytes:
@@ -44,7 +51,14 @@ def keep(machine: machines.Machine, wanted: manifest.Manifest, resource_id: str,
 
 
 def prune(machine: machines.Machine, wanted: manifest.Manifest) -> None:
-    """Delete every secret that neither this manifest nor a kept generation nor the record of what is managed names."""
+    """Delete every secret that neither this manifest nor a kept generation nor the record of what is managed names.
+
+    What stays is root's alone, whatever somebody made of its rights meanwhile.
+    """
+    for path, mode in ((secret.KEPT, 0o700), *((f"{secret.KEPT}/{name}", 0o600) for name in machine.names(secret.KEPT))):
+        found = machine.lstat(path)
+        if found is not None and not stat.S_ISLNK(found.st_mode) and machine.mode_text(found) != f"{mode:04o}":
+            machine.chmod(path, mode)
     left = set(machine.names(secret.KEPT)) - {one.digest for one in _secrets(wanted)}
     for name in left - _remembered(machine) if left else ():
         machine.unlink(f"{secret.KEPT}/{name}")

@@ -148,12 +148,25 @@ class Session:
 
     def rollback(self, order: fields.Document) -> Mapping[str, Any]:
         """Apply an earlier generation from this node's own records; it becomes the newest one."""
-        present = generations.numbers(self.machine)
-        number = fields.integer(order, "to", present[-2] if len(present) > 1 else 0)
+        number = fields.integer(order, "to") if "to" in order else generations.before(self.machine)
         record = generations.read(self.machine, number)
+        unsettled = generations.is_unsettled(self.machine)
         wanted = fields.build(manifest.Manifest, record.manifest, "generation")
         self.wanted = (wanted, manifest.encode(wanted))
+        words = "; the last run did not go through whole, so it is the one before that run" if unsettled and "to" not in order else ""
+        self.emit(event.note(f"back to generation {number}, applied {record.applied_at}{words}"))
+        self._need_secrets(wanted, number)
         return {**self.converge(order, check=fields.flag(order, "check", default=False)), "from_generation": number}
+
+    def _need_secrets(self, wanted: manifest.Manifest, number: int) -> None:
+        """No controller sends one in a rollback: what is kept here must do, or nothing is touched."""
+        lost = secrets.lost(self.machine, wanted)
+        if lost:
+            raise errors.Problem(
+                "secret-missing",
+                f"generation {number} names {lost[0]}, and this node holds that secret no more",
+                hint="deploy instead, or go back to another generation: invoke history",
+            )
 
     def remove(self, order: fields.Document) -> Mapping[str, Any]:
         from wattherd.node import farewell

@@ -19,6 +19,8 @@ from wattherd.records import dataclass, field
 from wattherd.resources import base, place, scratch
 
 _MODE = 0o644
+#: A router's presets lie beside its flags under the same name.
+_SUFFIX, _PRESET_SUFFIX = ".flags", ".ini"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?\Z")
 #: What the binary warned of when it last tried the options, for those who ask afterwards.
 NOTES = f"{scratch.CACHE}/flags"
@@ -87,6 +89,7 @@ class Flags(base.Resource):
 
         preset = machine.text(self.preset_path) if self.preset_path else ""
         asked, whole = files.read(machine.text(self.path), preset)
+        whole = whole and not self._left_over(machine)
         return {"asked": asked, "text": "as written" if whole else "changed since", "mode": machine.mode_text(found)}
 
     def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
@@ -127,12 +130,15 @@ class Flags(base.Resource):
                 place.need_folder(machine, self.id, path)
                 place.sweep(machine, path)
                 machine.write(path, body.encode(), mode=_MODE)
+        left = self._left_over(machine)
+        if left:
+            machine.unlink(left)
 
     def takes(self) -> Tuple[str, ...]:
         return self._paths()
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
-        for path in (*self._paths(), self._notes_path):
+        for path in filter(None, (*self._paths(), self._notes_path, self._left_over(machine))):
             found = machine.lstat(path)
             if found is not None and not stat.S_ISREG(found.st_mode):
                 tell(f"{path} is {place.kind(found)} by now: left as it is")
@@ -163,6 +169,18 @@ class Flags(base.Resource):
         return tuple(f"{self.id}: {words}" for words in told)
 
     # -- the way there
+
+    def _left_over(self, machine: machines.Machine) -> str:
+        """The presets of the router that this server was before; empty where there are none of ours."""
+        path = f"{self.path[: -len(_SUFFIX)]}{_PRESET_SUFFIX}"
+        found = machine.lstat(path) if not self.preset_path and self.path.endswith(_SUFFIX) else None
+        if found is None or not stat.S_ISREG(found.st_mode) or found.st_size > place.TEXT_LIMIT_BYTES:
+            return ""
+        return path if machine.text(path).startswith(f"# {self._title}") else ""
+
+    @property
+    def _title(self) -> str:
+        return f"Wattherd's options of {self.name}"
 
     def _paths(self) -> Tuple[str, ...]:
         return tuple(path for path in (self.path, self.preset_path) if path)
@@ -209,7 +227,7 @@ class Flags(base.Resource):
             rest = tuple(one for one in options if one[0] not in files.PRESET_ONLY)
             sections[name] = (*translate.translate(label, rest, self.section_extra.get(name, ()), known), *own)
             spoken[label] = sections[name]
-        title = f"Wattherd's options of {self.name}" + (f" for {self.build}" if self.build else "")
+        title = self._title + (f" for {self.build}" if self.build else "")
         preset = files.preset_text(title, sections, known) if sections else ""
         return files.environment_text(title, self._asked(), spoken[self.id], self.environment, preset), preset, spoken
 

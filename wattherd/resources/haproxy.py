@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _STAMP = re.compile(rb"\nglobal\n    setenv WATTHERD_LOADED ([0-9a-f]{64})\n\Z")
 #: Answers of one served instance each.
 _ANSWER = re.compile(r"[0-9]{3}-[A-Za-z0-9._-]+\.http\Z")
+#: Checking a configuration binds nothing, so an address that is not this node's would be found out by the reload alone.
+_BOUND = re.compile(r"(?m)^\s*bind \[?([0-9a-fA-F:.]+?)\]?:[0-9]+\b")
 _RELOAD_LIMIT_S = 60.0
 _PAUSE_S = 0.25
 _CHECK_LIMIT_S = 60.0
@@ -33,7 +35,7 @@ _CHECK_LIMIT_S = 60.0
 class Haproxy(base.Resource):
     """`files` are names and what is in them; `beside` are files of others that it reads too (keys), whose change is a reload.
 
-    `ports` are those that it binds, `socket` is the master's own. A proxy that does not run reads everything when it starts: nothing is to
+    `binds` are its ports, `socket` is the master's own. A proxy that does not run reads everything when it starts: nothing is to
     be reloaded then. Nor where its unit is to be restarted, because it was started from other inputs than `started_as`: what it is to read
     may need what it lacks.
     """
@@ -46,7 +48,7 @@ class Haproxy(base.Resource):
     socket: str
     program: str = "/usr/sbin/haproxy"
     beside: Tuple[str, ...] = ()
-    ports: Tuple[int, ...] = ()
+    binds: Tuple[int, ...] = ()
     started_as: str = ""
     owner: str = "root"
     group: str = "root"
@@ -91,8 +93,10 @@ class Haproxy(base.Resource):
             found = machine.lstat(self._path(name))
             if found is not None and not stat.S_ISREG(found.st_mode):
                 raise place.conflict(self.id, self._path(name), found, "a file")
-        if self.ports:
-            listeners.check_free(machine, self.id, self.ports, self.unit, beside_ours=True)
+        # Not `ports`: an instance that goes leaves the proxy first, and is drained when nothing new can come.
+        if self.binds:
+            listeners.check_free(machine, self.id, self.binds, self.unit, beside_ours=True)
+        listeners.check_addresses(self.id, _BOUND.findall(self.files[MAIN]))
         if self._can_check(machine):
             self._check(machine)
 

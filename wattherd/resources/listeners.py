@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from typing import Dict, List, Sequence, Set, Tuple
 
@@ -66,7 +67,37 @@ def check_free(machine: machines.Machine, label: str, ports: Sequence[int], unit
             port=one.port,
             pid=one.pid or None,
             program=one.program or None,
+            unit=one.unit or None,
         )
+
+
+def check_addresses(label: str, addresses: Sequence[str]) -> None:
+    """`address-missing` when one of them is none of this node's. Names are passed over: who binds them looks them up."""
+    for address in dict.fromkeys(addresses):
+        if not _may_bind(address):
+            raise errors.Problem(
+                "address-missing",
+                f"{label} is to listen on {address}, which is no address of this node",
+                hint="ip addr on the node shows its own; correct host: in the inventory (0.0.0.0 is all of them)",
+                address=address,
+            )
+
+
+def _may_bind(address: str) -> bool:
+    """The kernel is asked, on a port of its own choice: it alone knows every rule (aliases, ip_nonlocal_bind)."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        socket.inet_pton(family, address)
+    except OSError:
+        return True
+    with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as trial:
+        try:
+            trial.bind((address, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def _belongs(machine: machines.Machine, pid: int, seen: systemd.Seen) -> bool:

@@ -33,6 +33,12 @@ def check_url(label: str, url: str) -> None:
         raise errors.Problem("manifest-invalid", f"{label}: {url!r} {words}")
 
 
+def address_of(url: str) -> str:
+    """The address in a URL by port, without brackets; empty for a socket or a name."""
+    found = _URL.match(url)
+    return found.group(1).strip("[]") if found else ""
+
+
 def ask(url: str, *, root: str = "") -> Tuple[int, str]:
     """The HTTP status, 0 when there was none, and words for it. `root` is put before the path of a unix socket."""
     try:

@@ -14,7 +14,8 @@ from wattherd.records import dataclass
 
 UNITS = "/etc/systemd/system"
 INPUTS = "WATTHERD_INPUTS"
-_GONE = r"/var/lib/wattherd/store/[0-9a-f]{64} \(deleted\)"
+#: A model's blob, or a program or library of a release, that was mended or replaced while a process has the old one.
+_GONE = r"(?m)(?:/var/lib/wattherd/store/[0-9a-f]{64}|/opt/wattherd/releases/\S+) \(deleted\)$"
 #: Load states in which systemd refuses the unit's file.
 REJECTED = ("bad-setting", "error")
 _PROPERTIES = (
@@ -116,7 +117,7 @@ def started_with(machine: machines.Machine, pid: int) -> Optional[str]:
     mark = f"{INPUTS}=".encode()
     for pair in (machine.read(f"/proc/{pid}/environ") or b"").split(b"\0") if pid else ():
         if pair.startswith(mark):
-            # A model that was mended has another inode: a process that still maps the damaged one was started from something else.
+            # What was mended has another inode: a process that still maps the damaged file was started from something else.
             return (
                 "a file that is gone"
                 if re.search(_GONE, machine.text(f"/proc/{pid}/maps"))

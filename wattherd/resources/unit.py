@@ -106,6 +106,7 @@ class Unit(base.Resource):
             raise self._masked()
         if self._started:
             listeners.check_free(machine, self.id, self.ports, self.name, beside_ours=True)
+            listeners.check_addresses(self.id, [readiness.address_of(self.ready_url)] if self.ports and self.ready_url else [])
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type
         self._check_file(machine)
@@ -127,6 +128,12 @@ class Unit(base.Resource):
             machine.unlink(self._marker)
             if self.ready_url:
                 activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
+
+    def step_aside(self, machine: machines.Machine, tell: base.Tell) -> None:
+        """Give up its ports to another unit, for as long as it takes until it is started on its new ones."""
+        seen = systemd.look_one(machine, self.name)
+        if not seen.ended:
+            self._stop(machine, seen, tell)
 
     def is_new(self, machine: machines.Machine, state: Optional[base.State]) -> bool:
         """A unit that a package brought is not new, but our file over it is."""

@@ -22,13 +22,17 @@ _PEM_BEGIN = "-----BEGIN "
 
 
 class Hidden:
-    """A value that nothing prints, pickles or formats. Only `reveal` gives it, and only what sends or compares it calls that."""
+    """A value that nothing prints, pickles or formats. Only `reveal` gives it, and only what sends or compares it calls that.
 
-    __slots__ = ("_value", "place")
+    `open_to_all`: every account of this controller can read it at its place, or write it.
+    """
 
-    def __init__(self, value: bytes, place: str) -> None:
+    __slots__ = ("_value", "open_to_all", "place")
+
+    def __init__(self, value: bytes, place: str, *, open_to_all: bool = False) -> None:
         self._value = value
         self.place = place
+        self.open_to_all = open_to_all
 
     def reveal(self) -> bytes:
         return self._value
@@ -60,9 +64,16 @@ class Book:
                 self._values[place] = self._read(place)
             return self._values[place]
 
+    def private(self, place: settings.Secret) -> Hidden:
+        """One that nobody else should see: a key, other than a certificate."""
+        held = self.value(place)
+        if held.open_to_all:
+            self.warnings[f"{held.place} holds a secret and is open to every account of this machine: chmod 600 {held.place}"] = None
+        return held
+
     def api_key(self, place: settings.Secret) -> Hidden:
         """The key, or several joined by commas, as llama-server wants them."""
-        held = self.value(place)
+        held = self.private(place)
         keys = keys_in(held)
         short = min(len(key) for key in keys)
         if short < SHORT_KEY:
@@ -109,7 +120,7 @@ class Book:
 
 def keys_in(held: Hidden) -> list[str]:
     """The API keys in a secret, one a line; comments and blank lines are none. Without any, llama-server would ask nobody for a key."""
-    lines = [line for line in _text(held).splitlines() if line.strip() and not line.startswith("#")]
+    lines = [line for line in _text(held).splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         raise _empty(held)
     for number, key in enumerate(lines, 1):

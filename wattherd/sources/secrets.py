@@ -5,11 +5,15 @@ An error names the place and what to do, never a byte of what was read there; a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import selectors
+import stat
 import subprocess
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
@@ -24,13 +28,17 @@ if TYPE_CHECKING:
 COMMAND_LIMIT_S = 60.0
 PASSWORD_FILE = "ANSIBLE_VAULT_PASSWORD_FILE"  # noqa: S105 - a variable's name
 _VAULT_TAG = "!vault"
+#: More than a vault of many keys holds. What never ends (/dev/zero, `yes`) must not fill this machine's memory.
+_LIMIT_BYTES = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+_LOOK_S = 0.2
 
 
 def read(place: settings.Secret, root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> secrets.Hidden:
     """The secret itself. Relative paths and programs are the project's (`root`)."""
     if place.file is not None:
         where = _located(place.file, root)
-        return _held(_bytes(where, "the secret"), str(where))
+        return _held(_bytes(where, "the secret"), str(where), open_to_all=bool(where.stat().st_mode & stat.S_IRWXO))
     if place.env is not None:
         if place.env not in environment:
             raise errors.Problem(
@@ -44,10 +52,10 @@ def read(place: settings.Secret, root: pathlib.Path, environment: Mapping[str, s
     raise errors.Problem("internal", "a secret without a place")
 
 
-def _held(body: bytes, where: str) -> secrets.Hidden:
+def _held(body: bytes, where: str, *, open_to_all: bool = False) -> secrets.Hidden:
     if len(body) > secret.LIMIT_BYTES // 2:
         raise errors.Problem("secret-invalid", f"what {where} holds is too big for a secret ({len(body)} bytes)")
-    return secrets.Hidden(body, where)
+    return secrets.Hidden(body, where, open_to_all=open_to_all)
 
 
 def _located(given: str, root: pathlib.Path) -> pathlib.Path:
@@ -57,28 +65,71 @@ def _located(given: str, root: pathlib.Path) -> pathlib.Path:
 
 def _bytes(path: pathlib.Path, what: str) -> bytes:
     try:
-        return path.read_bytes()
+        if stat.S_ISFIFO(path.stat().st_mode):  # without a writer it would be waited for without end
+            raise errors.Problem(
+                "secret-missing", f"{what} cannot be read: {path} is a pipe", hint="command: runs a program and takes what it prints"
+            )
+        with path.open("rb") as stream:
+            body = stream.read(_LIMIT_BYTES + 1)
     except OSError as error:
         hint = "relative paths are relative to the project's folder, the one with tasks.py"
         raise errors.Problem("secret-missing", f"{what} cannot be read: {path}: {error.strerror}", hint=hint) from error
+    if len(body) > _LIMIT_BYTES:
+        raise _too_big(str(path))
+    return body
+
+
+def _too_big(where: str) -> errors.Problem:
+    return errors.Problem("secret-invalid", f"what {where} holds is too big for a secret (more than {_LIMIT_BYTES} bytes)")
 
 
 def _output(argv: tuple[str, ...], root: pathlib.Path, environment: Mapping[str, str]) -> bytes:
     """What a program prints. Only its name is told when it fails: the other words, and what it said, could hold the secret."""
     hint = f"run it by hand in {root}: {argv[0]} …"
     try:
-        done = subprocess.run(
-            argv, cwd=root, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_LIMIT_S, check=False
+        # In our own session and group: it may ask on the terminal.
+        process = subprocess.Popen(
+            argv,
+            cwd=root,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
         )
-    except subprocess.TimeoutExpired:
-        raise errors.Problem("secret-missing", f"the program {argv[0]} did not end within {COMMAND_LIMIT_S:.0f} s", hint=hint) from None
     except OSError as error:
         raise errors.Problem("secret-missing", f"the program {argv[0]} cannot be run: {error.strerror}", hint=hint) from None
-    if done.returncode != 0:
-        raise errors.Problem(
-            "secret-missing", f"the program {argv[0]} failed with exit status {done.returncode}; what it said is not shown", hint=hint
-        )
-    return done.stdout
+    with process:
+        try:
+            body = _printed(process, process.stdout, argv[0], hint) if process.stdout is not None else b""
+        except errors.Problem:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        how = f"failed with exit status {process.returncode}" if process.returncode > 0 else f"was ended by signal {-process.returncode}"
+        raise errors.Problem("secret-missing", f"the program {argv[0]} {how}; what it said is not shown", hint=hint)
+    return body
+
+
+def _printed(process: subprocess.Popen[bytes], pipe: IO[bytes], name: str, hint: str) -> bytes:
+    """All that it prints until it ends. A helper that it leaves running (an agent) may hold the pipe open: nobody waits for that."""
+    ends_s, body, open_ = time.monotonic() + COMMAND_LIMIT_S, b"", True
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(pipe, selectors.EVENT_READ)
+        while True:
+            ended = process.poll() is not None
+            if open_ and waiting.select(0 if ended else _LOOK_S):
+                more = pipe.read(_CHUNK_BYTES)
+                open_, body = bool(more), body + more
+                if len(body) > _LIMIT_BYTES:
+                    raise _too_big(f"the program {name}")
+            elif ended:
+                return body
+            elif not open_:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
+            if not ended and time.monotonic() >= ends_s:
+                raise errors.Problem("secret-missing", f"the program {name} did not end within {COMMAND_LIMIT_S:.0f} s", hint=hint)
 
 
 # -- ansible-vault

@@ -30,7 +30,7 @@ def read_all(held: serving_secrets.Book, hosts: Sequence[inventory.Host]) -> Non
             if server.api_key is not None:
                 _named(host, server, "api_key", functools.partial(held.api_key, server.api_key))
             if server.tls is not None:
-                _named(host, server, "tls.key", functools.partial(held.value, server.tls.key))
+                _named(host, server, "tls.key", functools.partial(held.private, server.tls.key))
 
 
 def _named(host: inventory.Host, server: inventory.settings.Serve, key: str, read: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.node import strict
+from tests.node.resources import proxy_fake
 from wattherd import machine as machines
 from wattherd.node import doctor, examine, session
 from wattherd.wire import finding
@@ -230,6 +231,25 @@ def test_a_run_that_was_cut_short_is_remembered(node: Node) -> None:
         "/var/lib/wattherd/journal.json", json.dumps({"started_at": "2026-12-01T04:00:00Z", "resource": "unit:x", "verb": "apply"})
     )
     assert "run-interrupted" in codes(node.look())
+
+
+def test_a_node_between_two_generations(node: Node) -> None:
+    node.bench.put("/var/lib/wattherd/unsettled", "")
+    (found,) = node.look()
+    assert (found.code, found.severity) == ("between-generations", finding.NOTE)
+
+
+def test_a_server_that_the_front_proxy_keeps_requests_from(node: Node) -> None:
+    socket = "/run/wattherd-proxy/master.sock"
+    record = json.loads((pathlib.Path(node.bench.machine.path("/var/lib/wattherd/generations/1.json"))).read_text())
+    record["manifest"]["resources"][0]["spec"]["drain"] = {"socket": socket, "server": "smol/llama", "limit_s": "60"}
+    node.bench.put("/var/lib/wattherd/generations/1.json", json.dumps(record))
+    assert node.look() == [], "no proxy runs"
+    with proxy_fake.running(node.bench, socket, proxy_fake.Worker(220, [proxy_fake.Row("smol/llama")])):
+        assert node.look() == [], "it lets requests on"
+    with proxy_fake.running(node.bench, socket, proxy_fake.Worker(220, [proxy_fake.Row("smol/llama", drained=True)])):
+        (found,) = node.look()
+    assert (found.code, found.severity, found.where) == ("held-back", finding.ERROR, UNIT)
 
 
 def test_cards_by_sysfs_that_the_driver_does_not_drive(node: Node) -> None:

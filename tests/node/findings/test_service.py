@@ -53,6 +53,11 @@ def codes(found: Sequence[finding.Finding]) -> list[str]:
     return [one.code for one in found]
 
 
+def test_the_first_failed_start_is_told_before_the_second_is_tried() -> None:
+    (failed, why) = service.judge(looping(restarts=0), loop(1), 104.0)
+    assert (failed.code, "tried again" in failed.words, why.code) == ("unit-failed", True, "model-cut")
+
+
 def test_the_journal_becomes_starts() -> None:
     found = loop(3)
     assert [(one.begun_s, one.life_s, one.how, one.result) for one in found] == [

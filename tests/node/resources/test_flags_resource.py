@@ -176,6 +176,34 @@ def test_flags_of_a_router_and_its_presets(bench: strict.Bench) -> None:
     assert not bench.machine.exists(cases.PRESET)
 
 
+def test_flags_of_a_router_that_becomes_one_model_leave_no_presets_behind(bench: strict.Bench) -> None:
+    cases.installed(bench)
+    fixed(cases.wanted(**ROUTER), bench)
+    single = cases.wanted()
+    assert base.delta(single.wanted(), single.actual(bench.machine))
+    fixed(single, bench)
+    assert not bench.machine.exists(cases.PRESET)
+    bench.put(cases.PRESET, "# somebody's own\n")
+    assert base.delta(single.wanted(), single.actual(bench.machine)) == {}
+    single.remove(bench.machine, bench.tell)
+    assert bench.machine.exists(cases.PRESET), "it is not ours"
+
+
+def test_flags_presets_that_an_earlier_run_left_behind_are_mended_and_removed(bench: strict.Bench) -> None:
+    cases.installed(bench)
+    router, single = cases.wanted(**ROUTER), cases.wanted()
+    fixed(router, bench)
+    presets = bench.machine.text(cases.PRESET)
+    fixed(single, bench)
+    bench.put(cases.PRESET, presets)
+    assert set(base.delta(single.wanted(), single.actual(bench.machine))) == {"text"}
+    fixed(single, bench)
+    assert not bench.machine.exists(cases.PRESET)
+    bench.put(cases.PRESET, presets)
+    single.remove(bench.machine, bench.tell)
+    assert not bench.machine.exists(cases.PRESET)
+
+
 def test_flags_a_wrong_option_of_one_section_names_it(bench: strict.Bench) -> None:
     cases.installed(bench)
     problem = refused(cases.wanted(**{**ROUTER, "section_extra": {"large": ("--temprature", "1")}}), bench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 
@@ -135,6 +136,15 @@ def test_what_haproxy_does_not_take_is_refused_before_anything_is_written(bench:
     assert laid_out == [OTHER["haproxy.cfg"]] * 2
     assert bench.machine.text(MAIN) == before
     assert bench.machine.names(scratch.CACHE) == [], "the candidate is gone"
+
+
+@pytest.mark.parametrize(("bind", "foreign"), [("127.0.0.1:80", False), ("0.0.0.0:80 ssl crt x.pem", False), ("192.0.2.7:80 ssl", True)])
+def test_an_address_that_is_not_this_nodes_is_refused_before_anything_is_written(bench: strict.Bench, bind: str, *, foreign: bool) -> None:
+    one = cases.wanted(bench, files={**cases.FILES, "haproxy.cfg": f"frontend a\n    bind {bind}\n"})
+    before = bench.tree()
+    with pytest.raises(errors.Problem, match="no address of this node") if foreign else contextlib.nullcontext():
+        one.preflight(bench.machine, one.actual(bench.machine))
+    assert bench.tree() == before
 
 
 def test_what_cannot_be_loaded_is_put_back(bench: strict.Bench) -> None:

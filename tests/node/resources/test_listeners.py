@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.node import strict
+from wattherd import errors
 from wattherd import machine as machines
 from wattherd.resources import listeners, systemd
 
@@ -92,3 +93,15 @@ def test_a_real_socket_of_this_process() -> None:
         assert [one.pid for one in found] == [os.getpid()]
         assert found[0].program
     assert listeners.held(machine, [port]) == ()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "0.0.0.0", "node-12", "localhost", ""])  # noqa: S104 - asked for, not listened on
+def test_an_address_of_this_machine_or_a_name_passes(address: str) -> None:
+    listeners.check_addresses("unit:x", [address])
+
+
+@pytest.mark.parametrize("address", ["192.0.2.77", "203.0.113.9"])
+def test_an_address_of_another_machine_is_named(address: str) -> None:
+    with pytest.raises(errors.Problem) as caught:
+        listeners.check_addresses("unit:x", ["127.0.0.1", address])
+    assert (caught.value.code, address in caught.value.message) == ("address-missing", True)

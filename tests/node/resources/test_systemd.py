@@ -130,3 +130,21 @@ def test_the_inputs_of_a_process(bench: strict.Bench) -> None:
     bench.put("/proc/5/environ", "A=WATTHERD_INPUTS=no\0WATTHERD_INPUTS=abc\0B=1\0")
     bench.put("/proc/6/environ", "A=1\0")
     assert [systemd.started_with(bench.machine, pid) for pid in (5, 6, 7, 0)] == ["abc", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (f"/var/lib/wattherd/store/{'ab' * 32}", "abc"),
+        (f"/var/lib/wattherd/store/{'ab' * 32} (deleted)", "a file that is gone"),
+        ("/opt/wattherd/releases/f-b11434-cpu/bin/llama-server", "abc"),
+        ("/opt/wattherd/releases/.f-b11434-cpu.old/bin/llama-server (deleted)", "a file that is gone"),
+        ("/opt/wattherd/releases/f-b11434-cuda/bin/libggml-cuda.so (deleted)", "a file that is gone"),
+        ("/memfd:doublemapper (deleted)", "abc"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6 (deleted)", "abc"),
+    ],
+)
+def test_a_process_that_has_a_replaced_file_of_ours_was_started_from_something_else(bench: strict.Bench, path: str, found: str) -> None:
+    bench.put("/proc/5/environ", f"{systemd.INPUTS}=abc\0")
+    bench.put("/proc/5/maps", f"7f0000000000-7f0000001000 r-xp 00000000 fe:00 17 {path}\n7f1000000000-7f1000001000 rw-p 00000000 00:00 0\n")
+    assert systemd.started_with(bench.machine, 5) == found

@@ -536,10 +536,19 @@ def test_a_port_of_another_program_is_named_before_anything_is_touched(bench: st
         one.preflight(bench.machine, one.actual(bench.machine))
     assert caught.value.code == "port-in-use"
     assert "port 8080, which process 70 (nginx of other.service) holds" in caught.value.message
-    assert caught.value.context == {"port": 8080, "pid": 70, "program": "nginx"}
+    assert caught.value.context == {"port": 8080, "pid": 70, "program": "nginx", "unit": "other.service"}
     with pytest.raises(errors.Problem):
         one.fix(bench.machine, {}, bench.tell)
     assert bench.tree() == before
+    assert systemd.did == []
+
+
+@pytest.mark.parametrize(("address", "foreign"), [("127.0.0.1", False), ("192.0.2.7", True)])
+def test_an_address_that_is_not_this_nodes(bench: strict.Bench, systemd: systemd_fake.Systemd, address: str, *, foreign: bool) -> None:
+    """Found out before the old process is stopped for the sake of a new one that could not start."""
+    one = unit.Unit(NAME, text=TEXT, ports=(8080,), ready_url=f"http://{address}:8080/health")
+    with pytest.raises(errors.Problem, match="no address of this node") if foreign else contextlib.nullcontext():
+        one.preflight(bench.machine, one.actual(bench.machine))
     assert systemd.did == []
 
 

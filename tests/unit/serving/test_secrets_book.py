@@ -59,7 +59,7 @@ def test_keys_are_the_lines_that_are_neither_blank_nor_comments() -> None:
     assert made.reveal().decode() == f"{GOOD},second-{GOOD}"
 
 
-@pytest.mark.parametrize("body", ["", "\n\n", "# only a comment\n", "# a\n   \n\t\n"])
+@pytest.mark.parametrize("body", ["", "\n\n", "# only a comment\n", "# a\n   \n\t\n", "# a\n  # b\n\t#c\n"])
 def test_no_key_at_all_is_refused_since_it_would_open_the_server(body: str) -> None:
     assert refused(body).code == "secret-empty"
 
@@ -76,6 +76,15 @@ def test_what_no_client_could_send_is_refused_without_being_shown(body: str) -> 
 
 def test_what_is_no_text_is_refused() -> None:
     assert refused(b"\xff\xfe" + GOOD.encode()).code == "secret-invalid"
+
+
+def test_a_key_that_every_account_can_read_is_warned_about_and_a_certificate_is_not() -> None:
+    made = secrets.Book(lambda _place: secrets.Hidden(f"{GOOD}\n".encode(), "/srv/herd.key", open_to_all=True))
+    made.value(settings.Secret(file="herd.crt"))
+    assert [*made.warnings] == []
+    made.api_key(PLACE)
+    (words,) = made.warnings
+    assert ("chmod 600 /srv/herd.key" in words, GOOD in words) == (True, False)
 
 
 def test_a_short_key_is_warned_about_and_a_long_one_is_not() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import signal
 import stat
 import sys
+import time
 
 import pytest
 
@@ -41,6 +44,13 @@ def test_a_file_relative_to_the_project(tmp_path: pathlib.Path) -> None:
     assert secrets.read(place(file=str(tmp_path / "herd.key")), pathlib.Path("/")).reveal() == f"{KEY}\n".encode()
 
 
+@pytest.mark.parametrize(("mode", "open_to_all"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
+def test_whether_every_account_can_read_a_file_is_remembered(tmp_path: pathlib.Path, mode: int, *, open_to_all: bool) -> None:
+    (tmp_path / "herd.key").write_text(f"{KEY}\n")
+    (tmp_path / "herd.key").chmod(mode)
+    assert secrets.read(place(file="herd.key"), tmp_path).open_to_all is open_to_all
+
+
 def test_a_file_that_is_not_there_or_too_big(tmp_path: pathlib.Path) -> None:
     assert refused(place(file="herd.key"), tmp_path).code == "secret-missing"
     (tmp_path / "big").write_bytes(KEY.encode() * 10_000)
@@ -73,6 +83,29 @@ def test_a_program_that_is_not_there_or_never_ends(tmp_path: pathlib.Path, monke
     monkeypatch.setattr(secrets, "COMMAND_LIMIT_S", 0.2)
     problem = refused(place(command=[sys.executable, "-c", f"import time; print('{KEY}', flush=True); time.sleep(60)"]), tmp_path)
     assert "did not end" in problem.message
+
+
+def test_a_program_that_never_stops_printing_is_ended(tmp_path: pathlib.Path) -> None:
+    program = f"import os, pathlib; pathlib.Path('pid').write_text(str(os.getpid()))\nwhile True: print('{KEY}')"
+    problem = refused(place(command=[sys.executable, "-c", program]), tmp_path)
+    assert (problem.code, "too big" in problem.message) == ("secret-invalid", True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_helper_that_a_program_leaves_behind_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    begun_s = time.monotonic()
+    program = f"import subprocess; print(subprocess.Popen(['sleep', '30']).pid, '{KEY}', flush=True)"
+    held = secrets.read(place(command=[sys.executable, "-c", program]), tmp_path)
+    pid, word = held.reveal().split()
+    assert (word.decode(), time.monotonic() - begun_s < 20) == (KEY, True)
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_file_without_an_end_and_a_pipe(tmp_path: pathlib.Path) -> None:
+    assert refused(place(file="/dev/zero"), tmp_path).code == "secret-invalid"
+    os.mkfifo(tmp_path / "pipe")
+    assert "a pipe" in refused(place(file="pipe"), tmp_path).message
 
 
 @pytest.mark.parametrize("name", ["whole-1.1.yaml", "labelled-1.2.yaml"])

@@ -66,7 +66,7 @@ def judge(service: Service, starts: Sequence[journal.Start], now_s: float, build
     loops = _loops(service, recent, now_s)
     if service.running and not loops:
         return oom or _restarted(service, failures)
-    if loops or service.active == "failed" or (service.active == "activating" and service.restarts):
+    if loops or service.active == "failed" or service.between or (service.active == "activating" and service.restarts):
         return [*oom, *_failing(service, failures, build, loops=loops, oom=bool(oom))]
     if service.wanted and service.active == "inactive":
         words = "it is wanted and does not run; it ended by itself or was stopped by hand"
