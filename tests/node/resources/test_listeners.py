@@ -98,6 +98,7 @@ def test_a_real_socket_of_this_process() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "0.0.0.0", "node-12", "localhost", ""])  # noqa: S104 - asked for, not listened on
 def test_an_address_of_this_machine_or_a_name_passes(address: str) -> None:
     listeners.check_addresses("unit:x", [address])
+    assert listeners._may_bind(address)
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77", "203.0.113.9"])
