@@ -170,3 +170,18 @@ def test_ci_runs_the_command_that_the_readme_prints() -> None:
     assert done.stdout.startswith("apt-get update")
     assert done.stdout.rstrip().endswith("invoke test")
     assert "requirements.lock" in done.stdout
+
+
+def test_remove_asks_nothing_before_it_knows_which_hosts(inventory: pathlib.Path) -> None:
+    done = invoke(inventory, "remove", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["problem"]["code"] == "hosts-required"
+
+
+@pytest.mark.parametrize(
+    "words", [["remove", "--yes"], ["rollback"], ["trust"], ["models-gc", "--delete", "--yes"], ["ask", "hi"], ["ping"]]
+)
+def test_every_command_that_only_lists_hosts_stops_there(inventory: pathlib.Path, words: list[str]) -> None:
+    done = invoke(inventory, *words, "--hosts", "rigs", "--list-hosts", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"hosts": ["rig1", "rig2", "rig3"]}

@@ -90,6 +90,10 @@ def _problem(model: type[pydantic.BaseModel], detail: ErrorDetails, subject: Sub
     allowed = _ALLOWED.get(detail["type"], "").format(**detail.get("ctx", {})) or detail["msg"]
     given = _shown(detail["input"])
     hint = "an empty list is written []" if given == "nothing" and allowed == "a list" else ""
+    if allowed == "a list" and isinstance(detail["input"], str):
+        hint = "one of its own, in brackets: [VALUE]"
+    if detail["type"] == "model_type" and steps and _is_secret(model, steps):
+        hint = f"name the place where it is, never itself: {steps[-1]}: {{file: secrets/herd.key}}"
     if detail["type"] == "string_type" and isinstance(detail["input"], int | float):
         hint = "put it in quotes"
     told = "" if allowed.startswith("given ") or _is_secret(model, steps) else f", not {given}"

@@ -15,9 +15,6 @@ def deploy(common: Common, *, serial: str = "100%") -> int:
     from wattherd.verbs import deploy as deploying
     from wattherd.verbs import running
 
-    names = common.listed(writes=True)
-    if names is not None:
-        return reports.host_list(common.screen, names)
     options = running.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags, serial=serial)
     return reports.deployed(common.screen, deploying.deploy(common.access(), common.selection, options, common.screen))
 
@@ -51,6 +48,7 @@ def remove(common: Common) -> int:
     from wattherd.console import reports
     from wattherd.verbs import generations
 
+    common.require_hosts()
     if not common.check and not common.confirmed(f"Remove what Wattherd created on {common.hosts}?"):
         return 1
     return reports.deployed(common.screen, generations.remove(common.access(), common.selection, common.screen, check=common.check))

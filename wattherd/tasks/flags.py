@@ -92,6 +92,12 @@ class Common:
 
         return projects.Selection(hosts=self.hosts, limit=self.limit, inventory=self.inventory, extra_vars=self.extra_vars)
 
+    def require_hosts(self) -> None:
+        """`hosts-required` before a question is asked, whose yes would be about nobody knows what."""
+        from wattherd.verbs import project as projects
+
+        projects.check_hosts(self.project.load(self.selection), self.selection)
+
     def access(self) -> accesses.Access:
         """Asks for the password here, once, when it was asked to."""
         import getpass
@@ -105,14 +111,12 @@ class Common:
         password = getpass.getpass("sudo password for all hosts: ") if self.ask_become_pass else None
         return accesses.Access(project=self.project, password=password, forks=self.forks)
 
-    def listed(self, *, writes: bool) -> list[str] | None:
-        """The host names when --list-hosts was given, else None."""
-        if not self.list_hosts:
-            return None
+    def listed(self) -> list[str]:
+        """The names of the selected hosts."""
         from wattherd.verbs import project as projects
 
         loaded = self.project.load(self.selection)
-        return [host.name for host in projects.hosts_of(loaded, self.selection, writes=writes)]
+        return [host.name for host in projects.hosts_of(loaded, self.selection, writes=False)]
 
     def confirmed(self, question: str) -> bool:
         """Ask on the terminal unless --yes. Without a terminal nothing can be asked: that is an error, never a yes."""
@@ -167,6 +171,11 @@ def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object
     try:
         common = _common(context, out, shared)
         with out:
+            if common.list_hosts:
+                # Here and not in each command: one that forgot it would change machines that were only to be listed.
+                from wattherd.console import reports
+
+                return reports.host_list(out, common.listed())
             return body(common, **own)
     except errors.Problem as problem:
         if out.as_json:

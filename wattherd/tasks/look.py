@@ -12,9 +12,6 @@ def ping(common: Common) -> int:
     from wattherd.console import reports
     from wattherd.verbs import survey
 
-    names = common.listed(writes=False)
-    if names is not None:
-        return reports.host_list(common.screen, names)
     return reports.pinged(common.screen, survey.survey(common.access(), common.selection, common.screen))
 
 
@@ -47,11 +44,6 @@ def doctor(common: Common) -> int:
     from wattherd.console import findings
     from wattherd.verbs import doctor as examining
 
-    names = common.listed(writes=False)
-    if names is not None:
-        from wattherd.console import reports
-
-        return reports.host_list(common.screen, names)
     return findings.diagnosed(common.screen, examining.doctor(common.access(), common.selection, common.screen))
 
 
@@ -87,11 +79,6 @@ def endpoints(common: Common, *, format: str | None = None, measure: bool = Fals
 
     if format is not None and format not in shown.FORMATS:
         raise errors.Problem("bad-flag", f"--format {format} is none of {', '.join(shown.FORMATS)}")
-    names = common.listed(writes=False)
-    if names is not None:
-        from wattherd.console import reports
-
-        return reports.host_list(common.screen, names)
     # A text for a file must stay alone on stdout.
     seen = common.screen if format is None else watch.Silent()
     found = verb.endpoints(common.project, common.selection, seen)

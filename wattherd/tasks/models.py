@@ -34,12 +34,9 @@ def models_gc(common: Common, *, delete: bool = False) -> int:
     from wattherd.console import models as shown
     from wattherd.verbs import garbage
 
-    names = common.listed(writes=delete)
-    if names is not None:
-        from wattherd.console import reports
-
-        return reports.host_list(common.screen, names)
     removes = delete and not common.check
+    if removes:
+        common.require_hosts()
     if removes and not common.confirmed(f"Remove what nothing refers to on {common.hosts}?"):
         return 1
     return shown.collected(common.screen, garbage.collect(common.access(), common.selection, common.screen, delete=removes), delete=removes)

@@ -67,6 +67,17 @@ class Project:
         )
 
 
+def check_hosts(loaded: inventory.Inventory, selection: Selection) -> None:
+    """`hosts-required` unless a command that changes machines was told which; before any question is asked."""
+    if selection.hosts is None:
+        names = sorted(name for name in loaded.groups if name not in ("all", "ungrouped"))
+        raise errors.Problem(
+            "hosts-required",
+            "which hosts? this command changes machines, so --hosts must say",
+            hint=f"groups here: {', '.join(names) or 'none'}; or --hosts all",
+        )
+
+
 def hosts_of(
     loaded: inventory.Inventory, selection: Selection, *, writes: bool, early: Callable[[Sequence[str]], None] = lambda _: None
 ) -> tuple[inventory.Host, ...]:
@@ -74,14 +85,8 @@ def hosts_of(
 
     `early` hears their names before what they should be is worked out, which takes a while.
     """
-    if selection.hosts is None and writes:
-        names = sorted(name for name in loaded.groups if name not in ("all", "ungrouped"))
-        raise errors.Problem(
-            "hosts-required",
-            "which hosts? this command changes machines, so --hosts must say",
-            hint=f"groups here: {', '.join(names) or 'none'}; or --hosts all",
-        )
     if writes:
+        check_hosts(loaded, selection)
         for problem in loaded.lint(selection.hosts or "all", selection.limit):
             raise problem
     chosen = loaded.selection(selection.hosts or "all", selection.limit).hosts

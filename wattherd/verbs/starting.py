@@ -58,6 +58,7 @@ _FILES = {
     "inventory/hosts.yaml": _HOSTS,
     "inventory/group_vars/all.yaml": _ALL,
     "inventory/models.yaml": _MODELS,
+    ".gitignore": "# Keys lie here, or better in a password store: docs/keys.md of Wattherd.\nsecrets/\n",
     "roles/README.md": "Your own roles: one module each, `def resources(host, facts)`. docs/how-to/role.md of Wattherd shows one.\n",
     "templates/README.md": "Texts of your roles: templates/<role>/<name>.j2. A file here wins over Wattherd's own of the same name.\n",
 }

@@ -154,6 +154,7 @@ def test_noise_around_it_and_the_generic_end_change_nothing(text: str, code: str
     "text",
     [
         "0.00.002.720 I srv  init_listene: Use --ui/--no-ui (or deprecated --webui/--no-webui) to enable/disable",
+        "[45083] 0.00.002.720 I srv  init_listene: Use --ui/--no-ui (or deprecated --webui/--no-webui) to enable/disable",
         "0.01.001.875 W srv  llama_server: notice: server default port will be changed to :9931 in a future release",
         "0.00.002.798 W srv  llama_server: security: no API key is set and CORS allows all origins",
         "load_backend: failed to find ggml_backend_init in /opt/x/libggml-cuda.so",

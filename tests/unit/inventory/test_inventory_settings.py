@@ -297,6 +297,12 @@ def test_loopback_needs_no_key(load: Load, host: str) -> None:
     assert server.is_local
 
 
+def test_a_word_where_a_list_or_the_place_of_a_secret_belongs_is_told_how_to_write_it(refuse: Refuse) -> None:
+    entry = "serve:\n  - {name: s, port: 8080, model: smollm2, "
+    assert refuse(_with(f"{entry}extra_flags: --no-ui}}\n")).hint == "one of its own, in brackets: [VALUE]"
+    assert refuse(_with(f"{entry}api_key: sesame}}\n")).hint.endswith("api_key: {file: secrets/herd.key}")
+
+
 def test_a_key_in_clear_text_is_not_repeated(refuse: Refuse) -> None:
     problem = refuse(_with("serve:\n  - {name: s, port: 8080, model: smollm2, api_key: sesame-open}\n"))
     assert "sesame" not in f"{problem.message} {problem.hint} {problem.context}"

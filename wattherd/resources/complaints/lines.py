@@ -24,6 +24,8 @@ _WRAPPING = (
     re.compile(r"^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)? "),
     # host program[123]:
     re.compile(r"^(?:[\w.-]{1,64} )?[\w.@()/-]{1,64}\[\d+\]: "),
+    # a router's child, by its port
+    re.compile(r"^\[\d{1,5}\] "),
 )
 #: minutes.seconds.milliseconds.microseconds and the level's letter; either may be missing.
 _STAMP = re.compile(r"^\d+\.\d\d\.\d{3}\.\d{3} ")
