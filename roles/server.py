@@ -271,6 +271,9 @@ def _check(host: Host, server: Server) -> None:
     label = f"{host.name}: the server {server.name}"
     if server.tls is not None and not instance.is_proxied(host.settings):
         raise Problem("inventory-invalid", f"{label} has tls, which the front proxy ends", hint="add the role proxy, after server")
+    if not instance.is_proxied(host.settings) and not server.has_address:
+        words = f"{label} is to listen on the name {server.host}; without the front proxy an address is needed"
+        raise Problem("inventory-invalid", words, hint="host: one of the node's addresses, or 0.0.0.0 for all of them")
     if server.router is None:
         return
     first = [one.name for one in server.router.models if one.load_on_start]

@@ -27,6 +27,7 @@ UNREACHABLE = frozenset(
         "host-key-changed",
         "host-key-revoked",
         "jump-failed",
+        "ssh-config",
         "host-silent",
         "stream-cut",
     }

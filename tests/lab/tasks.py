@@ -9,9 +9,9 @@ import sys
 
 from invoke.collection import Collection
 
-from tests.lab import fleet
+from tests.lab import fleet, places
 from wattherd import units
-from wattherd.tasks.flags import Common, command
+from wattherd.tasks.flags import Common, command, number
 
 _FLAGS = ("verbose", "json")
 #: Compiling for an hour takes what nothing else wants.
@@ -19,9 +19,9 @@ _LOW = 15
 
 
 @command(_FLAGS, help={"nodes": "how many nodes: titan, atlas, orin, then node-04 …"})
-def up(common: Common, *, nodes: int = 3) -> int:
+def up(common: Common, *, nodes: str = "3") -> int:
     """Boot real Debian nodes on this machine (as root): systemd, sshd, a bridge of their own."""
-    return _show(common, fleet.up(nodes, common.screen.say))
+    return _show(common, fleet.up(number("nodes", nodes, places.MOST_NODES), common.screen.say))
 
 
 @command(_FLAGS)

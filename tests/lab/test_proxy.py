@@ -413,7 +413,7 @@ def test_proxy_a_change_is_loaded_without_cutting_and_one_that_cannot_be_keeps_t
     assert said.code == 0, said.words
     assert said.host(name)["changes"] == ["haproxy:/etc/wattherd/proxy"]
     kept = on(name, "cat /etc/wattherd/proxy/haproxy.cfg")
-    # An address that is not the node's own: HAProxy finds the file sound, and cannot listen there.
+    # An address that is not the node's own: HAProxy finds the file sound, and could not listen there.
     serve(
         served, "{name: tiny, model: smollm2, host: 127.0.0.1, port: 8081, context: 512}", queue="{length: 298, wait_s: 600}", host="'::1'"
     )
@@ -423,7 +423,21 @@ def test_proxy_a_change_is_loaded_without_cutting_and_one_that_cannot_be_keeps_t
     finally:
         on(name, "sysctl -q net.ipv6.conf.lo.disable_ipv6=0")
     assert broken.code == 2, broken.words
-    assert broken.host(name)["problem"]["code"] == "proxy-config"
+    assert (broken.host(name)["problem"]["code"], broken.host(name)["changed"]) == ("address-missing", 0)
+    assert on(name, "cat /etc/wattherd/proxy/haproxy.cfg") == kept
+    # A reload that fails, whatever the reason: here somebody's own word about the unit.
+    serve(served, "{name: tiny, model: smollm2, host: 127.0.0.1, port: 8081, context: 512}", queue="{length: 298, wait_s: 600}")
+    drop_in = "/run/systemd/system/wattherd-proxy.service.d"
+    on(
+        name,
+        f"mkdir -p {drop_in}; printf '[Service]\\nExecReload=\\nExecReload=/bin/false\\n' > {drop_in}/no.conf; systemctl daemon-reload",
+    )
+    try:
+        unloaded = served.invoke("deploy", "--hosts", "all", "--json")
+    finally:
+        on(name, f"rm -r {drop_in}; systemctl daemon-reload")
+    assert unloaded.code == 2, unloaded.words
+    assert unloaded.host(name)["problem"]["code"] == "proxy-config"
     assert on(name, "cat /etc/wattherd/proxy/haproxy.cfg") == kept
     assert many(name, 1) == whole(1), "what ran goes on"
     on(name, f"touch {GATE}")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.node import strict, tiny
-from wattherd import store
-from wattherd.node import farewell
-from wattherd.resources import toolkit, tree
+from wattherd import resources, store
+from wattherd.node import converge, farewell
+from wattherd.resources import artifact, directory, toolkit, tree
+from wattherd.wire import manifest
 
 KIT = f"{toolkit.HOME}/cuda-13.5-0123abcd"
 
@@ -55,3 +56,20 @@ def test_what_bears_no_mark_of_ours_stays_and_is_said(bench: strict.Bench, folde
     said = leave(bench)
     assert bench.machine.names(folder) == ["by-hand"]
     assert [one["id"] for one in said if one["event"] == "skipped"] == [f"directory:{folder}", "directory:/opt/wattherd"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_nothing_is_said_to_stay_for_a_rollback_that_then_goes(bench: strict.Bench, *, check: bool) -> None:
+    """A release in use, its build and its folder would stay in a deploy; when all goes, only what is foreign stays, and is said."""
+    release = tiny.pack_tar({"bin/llama-server": b"x"})
+    folders = [directory.Directory(path, owner=bench.me, group=bench.my_group) for path in ("/opt/wattherd", farewell.RELEASES, "/srv/app")]
+    made = [*folders, artifact.Artifact(path=f"{farewell.RELEASES}/r-1", kind="tree", digest=tiny.put(bench.machine, release))]
+    wanted = manifest.Manifest("here", tuple(resources.encode(one, role="t", tags=("t",)) for one in made))
+    bench.folder("/srv")
+    bench.folder("/opt")
+    converge.Run(bench.machine, converge.Job(wanted, manifest.encode(wanted)), lambda _: None).converge()
+    bench.put("/srv/app/by-hand", "mine")
+    said = leave(bench, check=check)
+    assert [one["id"] for one in said if one["event"] == "skipped"] == ["directory:/srv/app"]
+    if not check:
+        assert (bench.machine.exists("/opt/wattherd"), bench.machine.exists("/srv/app/by-hand")) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pathlib
@@ -9,6 +10,9 @@ import subprocess
 import sys
 
 import pytest
+
+from tests.lab import tasks as lab_tasks
+from wattherd import tasks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HOSTS = """\
@@ -70,6 +74,13 @@ def test_list_hosts_prints_the_selection_and_stops(inventory: pathlib.Path, word
         (["deploy", "--hosts", "rig1", "-x"], "-x"),
         (["deploy", "--no-such-flag"], "no-such-flag"),
         (["ask", "--hosts", "rig1"], "prompt"),
+        (["ask", "--hosts", "rig1", ""], "nothing to ask"),
+        (["ask", "--hosts", "rig1", "hi", "--max-tokens", "0"], "--max-tokens 0"),
+        (["ask", "--hosts", "rig1", "hi", "--timeout", "soon"], "--timeout soon"),
+        (["rollback", "--hosts", "rig1", "--to", "abc"], "--to abc"),
+        (["rollback", "--hosts", "rig1", "--to", "0"], "--to 0"),
+        (["rollback", "--hosts", "rig1", "--to=-1"], "--to -1"),
+        (["models", "--model", "nope"], "it has: none"),
         (["no-such-command"], "no-such-command"),
     ],
 )
@@ -78,6 +89,13 @@ def test_a_wrong_word_ends_with_exit_code_1_and_is_named(inventory: pathlib.Path
     assert done.returncode == 1, done.stdout + done.stderr
     assert told in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_task_has_a_number_that_invoke_would_read() -> None:
+    """A wrong one would end in a trace of Python before any code of ours is reached."""
+    for task in (*tasks._TASKS, lab_tasks.up):
+        for name, one in inspect.signature(task.body).parameters.items():
+            assert isinstance(one.default, bool) or not isinstance(one.default, int | float), f"{task.name} --{name}"
 
 
 def test_under_json_an_error_is_a_document_and_the_words_go_to_stderr(inventory: pathlib.Path) -> None:

@@ -65,6 +65,25 @@ def test_twelve_hosts_in_three_fingerprints_are_three_builds() -> None:
     ]
 
 
+def test_a_check_foresees_who_compiles_and_who_is_sent_it() -> None:
+    told = fleet()
+    manifests = {name: wanted(name, one) for name, one in told.items()}
+    compiling: list[str] = []
+    for fingerprint, hosts in releases.wanted_builds(manifests, {}).items():
+        kind = {name: told[name] for name in hosts}
+        built, sent = releases.receivers(fingerprint, kind, ["orin-3"], lambda _: None)
+        assert built is None
+        compiling += [name for name in hosts if name not in sent]
+        made = facts.Built(fingerprint, "ab" * 32, 17)
+        assert releases.receivers(fingerprint, kind, [], lambda _: made) == (made, list(hosts)), "this controller has it"  # noqa: B023
+        first = hosts[0]
+        kind[first] = records.replace(kind[first], builds=(made,))
+        assert releases.receivers(fingerprint, kind, [], lambda _: None) == (made, list(hosts[1:])), "one host has it"
+        everywhere = {name: records.replace(one, builds=(made,)) for name, one in kind.items()}
+        assert releases.receivers(fingerprint, everywhere, [], pytest.fail) == (None, [])
+    assert compiling == ["rig-1", "orin-3", "plain-1"]
+
+
 def test_a_named_builder_builds_for_all_of_its_kind_and_else_the_first() -> None:
     lacking = ["rig-1", "rig-2", "rig-3"]
     assert releases.builders(["rig-3", "orin-1"], lacking)[0] == "rig-3"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import threading
 
 import pytest
@@ -106,3 +108,11 @@ def test_a_failed_resource_is_the_hosts_problem_and_a_lost_link_is_unreachable()
     assert outcome.problem.context["resource"] == "unit:x"
     lost = fleet.Count().outcome(errors.Problem("stream-cut", "gone"))
     assert (lost.status, lost.failed) == ("unreachable", 0)
+
+
+def test_the_page_and_the_exit_code_agree_on_what_is_the_way_to_a_host() -> None:
+    """Whatever is wrong on the way ends with 4, so that a script can try those hosts again."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    part = page.partition("## The way to a host (exit code 4)")[2].partition("\n## ")[0]
+    listed = {code for row in re.findall(r"^\| (`[^|]*) \|", part, re.MULTILINE) for code in re.findall(r"`([a-z-]+)`", row)}
+    assert listed == fleet.UNREACHABLE

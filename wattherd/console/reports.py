@@ -31,12 +31,17 @@ def outcome_document(outcome: fleet.Outcome) -> dict[str, object]:
     }
 
 
-def deployed(out: screen.Screen, report: running.Report) -> int:
+def deployed(out: screen.Screen, report: running.Report, *, goes_back: bool = False) -> int:
+    """`goes_back`: after this command a rollback leads to what a host was before it failed halfway."""
     if out.as_json:
         out.document({"hosts": {name: outcome_document(one) for name, one in report.hosts.items()}, "seconds": report.seconds})
     recap(out, report.hosts)
     if report.check:
         out.say("check: nothing was changed; `changed` counts what a run would change")
+    half = [name for name, one in report.hosts.items() if one.status == "failed" and one.changed]
+    if half and goes_back and not report.check:
+        words = f"{units.plural(len(half), 'host')} stopped halfway: mend it and deploy again, or go back to what was there before:"
+        out.say(f"{words} invoke rollback --hosts {':'.join(half)}", "yellow")
     out.say(f"{units.plural(len(report.hosts), 'host')} in {units.duration(report.seconds)}", "dim")
     return fleet.exit_code([one.status for one in report.hosts.values()])
 

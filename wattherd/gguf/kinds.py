@@ -13,14 +13,14 @@ _WITHOUT_VOCABULARY = frozenset(("eagle3", "dflash", "gemma4-assistant"))
 _OPTIONS = {"mean": "embedding", "cls": "embedding", "last": "embedding", "rank": "reranking"}
 
 
-def servable(header: Header) -> None:
-    """`gguf-not-servable` with the reason, for what ends in .gguf and is no language model."""
+def servable(header: Header, shown: str) -> None:
+    """`gguf-not-servable` with the reason, for what ends in .gguf and is no language model. `shown` is what the operator calls it."""
     reason = _reason(header)
     if reason:
-        called = f"'{header.name}'" if header.name else "the file"
+        called = f" (it calls itself '{header.name}')" if header.name else ""
         raise errors.Problem(
             "gguf-not-servable",
-            f"{called} cannot be served: {reason[0]}",
+            f"{shown}{called} cannot be served: {reason[0]}",
             hint=reason[1],
             kind=header.kind,
             architecture=header.architecture,

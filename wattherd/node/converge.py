@@ -24,7 +24,8 @@ _FIRST_TO_GO = ("unit",)
 class Job:
     """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation.
 
-    `last` is a run after which no records are wanted: everything goes.
+    `last` is a run after which no records are wanted: everything goes. `coming` are fingerprints of releases that the run behind a check
+    would have shipped here before it converges.
     """
 
     wanted: manifest.Manifest
@@ -33,6 +34,7 @@ class Job:
     diff: bool = False
     only: Optional[FrozenSet[str]] = None
     last: bool = False
+    coming: FrozenSet[str] = frozenset()
 
 
 @dataclass
@@ -62,6 +64,9 @@ class Run:
         entries = [entry for entry in job.wanted.resources if job.only is None or entry.id in job.only]
         self.items: List[Tuple[manifest.Entry, base.Resource]] = [(entry, resources.decode(entry)) for entry in entries]
         self.states = self._observe([resource for _, resource in self.items])
+        self.states.update({one.id: one.wanted() for _, one in self.items if getattr(one, "fingerprint", None) in job.coming})
+        self.replaced: Set[str] = set()
+        self.put_off: Dict[str, str] = {}
 
     def converge(self) -> Tally:
         leaving = self._leaving()
@@ -153,6 +158,10 @@ class Run:
     def _one(self, entry: manifest.Entry, resource: base.Resource) -> None:
         state = self._state(resource)
         difference = base.delta(resource.wanted(), state)
+        if self.job.check:
+            # What is damaged is still what processes have: they are restarted when it has been put anew, and only then show it.
+            difference = {**resource.follows(self.machine, self.replaced), **difference}
+            self.replaced.update(resource.replaces(self.machine) if difference else ())
         if not difference:
             self.owned.manage(entry, absent=self._is_ours(entry, resource))
             self.tally.add("ok")
@@ -262,7 +271,9 @@ class Run:
 
     def _keep(self, entry_id: str, words: str) -> None:
         """Looked at again in every run, but said only once: an old release that waits for a rollback is no news every night."""
-        if self.owned.rows[entry_id].get("kept") != words:
+        if self.job.last:
+            self.put_off[entry_id] = words  # what keeps it now may go itself before all is done
+        elif self.owned.rows[entry_id].get("kept") != words:
             self._skip(entry_id, f"no longer wanted, but kept: {words}")
             if not self.job.check:
                 self.owned.rows[entry_id]["kept"] = words
@@ -296,11 +307,13 @@ def _from_os(error: OSError) -> errors.Problem:
     )
 
 
-def needs(machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None) -> Dict[str, Dict[str, int]]:
-    """What the store lacks for this manifest: resource id -> digest -> size in bytes."""
+def needs(
+    machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None, coming: FrozenSet[str] = frozenset()
+) -> Dict[str, Dict[str, int]]:
+    """What the store lacks for this manifest: resource id -> digest -> size in bytes. Builds of a fingerprint in `coming` want nothing."""
     found: Dict[str, Dict[str, int]] = {}
     for entry in wanted.resources:
-        if only is None or entry.id in only:
+        if (only is None or entry.id in only) and entry.spec.get("fingerprint") not in coming:
             missing = dict(resources.decode(entry).needs(machine))
             if missing:
                 found[entry.id] = missing

@@ -44,7 +44,13 @@ def leave(machine: machines.Machine, host: str, emit: converge.Emit, *, check: b
     for path in mine:
         if not check:
             _delete(machine, path)
-    left = _rest(machine, set(mine), check=check)
+    gone = set(mine)
+    left = _rest(machine, gone, check=check)
+    for entry_id, words in run.put_off.items():
+        path = entry_id.partition(":")[2]
+        if path.startswith("/") and path not in gone and machine.exists(path) and path not in FOLDERS:
+            tally.add("skipped")
+            emit(event.skipped(entry_id, f"no longer wanted, but kept: {words}"))
     if mine:
         tally.add("changed")
         emit(event.changed(f"directory:{store.HOME}", "remove", {}, check=check))

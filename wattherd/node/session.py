@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
+from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors, store
 from wattherd import machine as machines
@@ -36,7 +36,7 @@ class Session:
             "secret": self.keep_secret,
             "builds": self.builds,
             "record-build": self.record_build,
-            "check": lambda order: self.converge(order, check=True),
+            "check": self.check,
             "apply": lambda order: self.converge(order, check=False),
             "history": self.history,
             "rollback": self.rollback,
@@ -118,9 +118,20 @@ class Session:
         store.record_build(self.machine, fields.build(facts.Built, fields.document(order.get("build"), "build")))
         return {}
 
+    def check(self, order: fields.Document) -> Mapping[str, Any]:
+        """What `apply` would do, after the controller has sent what is missing: that must find its room too."""
+        coming = fields.objects(order, "coming")
+        missing = converge.needs(self.machine, self.current()[0], _only(order), _fingerprints(coming))
+        sizes = {digest: size for wanted in missing.values() for digest, size in wanted.items()}
+        sizes.update({fields.text(one, "digest"): fields.integer(one, "size_bytes") for one in coming if fields.text(one, "digest")})
+        store.check_room(self.machine, sizes)
+        return self.converge(order, check=True)
+
     def converge(self, order: fields.Document, *, check: bool) -> Mapping[str, Any]:
         wanted, body = self.current()
-        job = converge.Job(wanted, body, check=check, diff=fields.flag(order, "diff", default=False), only=_only(order))
+        coming = _fingerprints(fields.objects(order, "coming"))
+        diff = fields.flag(order, "diff", default=False)
+        job = converge.Job(wanted, body, check=check, diff=diff, only=_only(order), coming=coming)
         if check:
             return _result(converge.Run(self.machine, job, self.emit).converge())
         with self.lock():
@@ -155,11 +166,18 @@ class Session:
         self.wanted = (wanted, manifest.encode(wanted))
         words = "; the last run did not go through whole, so it is the one before that run" if unsettled and "to" not in order else ""
         self.emit(event.note(f"back to generation {number}, applied {record.applied_at}{words}"))
-        self._need_secrets(wanted, number)
+        self._need_all(wanted, number)
         return {**self.converge(order, check=fields.flag(order, "check", default=False)), "from_generation": number}
 
-    def _need_secrets(self, wanted: manifest.Manifest, number: int) -> None:
-        """No controller sends one in a rollback: what is kept here must do, or nothing is touched."""
+    def _need_all(self, wanted: manifest.Manifest, number: int) -> None:
+        """No controller sends anything in a rollback: what is kept here must do, or nothing is touched."""
+        missing = converge.needs(self.machine, wanted)
+        if missing:
+            raise errors.Problem(
+                "artifact-missing",
+                f"generation {number} names {next(iter(missing))}, and this node holds its bytes no more",
+                hint="deploy instead, which brings them, or go back to another generation: invoke history",
+            )
         lost = secrets.lost(self.machine, wanted)
         if lost:
             raise errors.Problem(
@@ -259,6 +277,10 @@ class Session:
 
 def _only(order: fields.Document) -> Optional[FrozenSet[str]]:
     return frozenset(fields.texts(order, "only")) if "only" in order else None
+
+
+def _fingerprints(coming: Sequence[fields.Document]) -> FrozenSet[str]:
+    return frozenset(fields.text(one, "fingerprint") for one in coming)
 
 
 def _result(tally: converge.Tally) -> Dict[str, Any]:

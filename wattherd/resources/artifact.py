@@ -119,6 +119,13 @@ class Artifact(base.Resource):
             return {}
         return {self.digest: self.size_bytes}
 
+    def replaces(self, machine: machines.Machine) -> Tuple[str, ...]:
+        """A link that is put back leads to the same blob; a blob that is damaged is another one afterwards."""
+        if self.kind == "tree":
+            return (self.path,) if machine.exists(self.path) else ()
+        blob = store.blob(self.digest)
+        return (blob,) if not store.has(machine, self.digest) or machine.digest(blob) != self.digest else ()
+
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
         if self.kind == "tree":
             self._fix_tree(machine, tell)

@@ -70,6 +70,14 @@ class Resource(abc.ABC):
         """The paths that are gone once it is removed: a folder that holds nothing else may then go too, and a check knows it beforehand."""
         return (self.id.partition(":")[2],)
 
+    def replaces(self, machine: machines.Machine) -> Tuple[str, ...]:  # noqa: ARG002 - the surface of those that processes run from
+        """Paths that a fix would put anew although they are there by name: whoever runs from what is there now is restarted then."""
+        return ()
+
+    def follows(self, machine: machines.Machine, replaced: AbstractSet[str]) -> Delta:  # noqa: ARG002 - the surface of those that run
+        """What else would differ once these paths have been put anew. Reads only."""
+        return {}
+
     def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""
 

@@ -138,13 +138,17 @@ class Build(base.Resource):
         return lacking
 
     def preflight(self, machine: machines.Machine, state: Optional[base.State]) -> None:
-        """Room and memory for compiling, unless there is nothing to compile or the compiler is at work already."""
+        """Tools, room and memory for compiling, unless there is nothing to compile or the compiler is at work already."""
         if state != self.wanted() and not transient.look(machine, self.unit).running:
             means.check_room(machine, HOME, means.ROOM_BYTES * (2 if self.ships else 1))
             for path, wheels in self.toolkits:
                 if not toolkit.is_whole(machine, path, wheels):
                     means.check_room(machine, path, toolkit.room_bytes(wheels))
             means.check_memory(machine, self.memory_per_job_mb)
+            # What a package or wheels of this very build bring is looked for afterwards.
+            whole = all(toolkit.is_whole(machine, path, wheels) for path, wheels in self.toolkits)
+            if whole and not any(self._lacks(machine, name) for name in self.packages):
+                self._check_tools(machine)
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:
         if delta.get("fingerprint", ("", ""))[0] == _DAMAGED:
@@ -185,12 +189,23 @@ class Build(base.Resource):
                 hint="install that CUDA toolkit, or cuda: {toolkit: wheels}, or let another node build and ship it",
                 tool="nvcc",
             )
+        self._check_tools(machine)
+
+    @staticmethod
+    def _lacks(machine: machines.Machine, name: str) -> bool:
+        one = package.Package(name)
+        return bool(base.delta(one.wanted(), one.actual(machine)))
+
+    def _check_tools(self, machine: machines.Machine) -> None:
         for name in self.tools:
             if means.find_tool(machine, name, self.search(machine)) is None:
+                again = (
+                    f"its package is installed, so its file was lost: apt-get install --reinstall {name}; " if name in self.packages else ""
+                )
                 raise errors.Problem(
                     "build-tool-missing",
-                    f"{name} is needed to build {self.name} and is not on this node",
-                    hint="looked in PATH and /usr/local/cuda*/bin; add its package to the build, or let another node build and ship it",
+                    f"{name} is needed to build {self.name} and is not on this node (looked in PATH and /usr/local/cuda*/bin)",
+                    hint=f"{again}or let another node build and ship it: llama_cpp: {{builder: HOST}}",
                     tool=name,
                 )
 

@@ -18,6 +18,7 @@ from wattherd.resources import base, readiness, runtime
 _PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 1.0
 _PAUSE_GROWTH = 1.5
+_SERVED_LIMIT_S = 5.0
 _KEYS = frozenset(("socket", "server", "limit_s", "metrics", "key_file"))
 _COUNTED = r"(?m)^llamacpp:requests_(?:processing|deferred) ([0-9.e+]+)"
 #: The row of a whole backend.
@@ -74,6 +75,19 @@ def held(machine: machines.Machine, spec: Drain, tell: base.Tell) -> Iterator[Ca
         yield lambda: _empty(machine, spec, tell)
     finally:
         _admit(machine, spec)
+
+
+def await_served(machine: machines.Machine, spec: Drain) -> None:
+    """Requests get to a server that is ready only when the proxy's next check has seen it, a third of a second later.
+
+    Whoever looks right after a deploy must not be told 503. Never a failure: what the check thinks of it is the proxy's to say.
+    """
+    ends_s = machine.monotonic_s() + _SERVED_LIMIT_S
+    while machine.monotonic_s() < ends_s:
+        new = (runtime.workers(machine, spec.socket) or runtime.Workers()).new
+        if not any(runtime.standing(machine, spec.socket, pid, spec.server) in {runtime.AWAY, ""} for pid in new):
+            return
+        machine.wait(_PAUSE_S)
 
 
 def _empty(machine: machines.Machine, spec: Drain, tell: base.Tell) -> None:

@@ -25,7 +25,7 @@ _STAMP = re.compile(rb"\nglobal\n    setenv WATTHERD_LOADED ([0-9a-f]{64})\n\Z")
 #: Answers of one served instance each.
 _ANSWER = re.compile(r"[0-9]{3}-[A-Za-z0-9._-]+\.http\Z")
 #: Checking a configuration binds nothing, so an address that is not this node's would be found out by the reload alone.
-_BOUND = re.compile(r"(?m)^\s*bind \[?([0-9a-fA-F:.]+?)\]?:[0-9]+\b")
+_BOUND = re.compile(r"(?m)^\s*bind \[?(\S+?)\]?:[0-9]+(?=\s|$)")
 _RELOAD_LIMIT_S = 60.0
 _PAUSE_S = 0.25
 _CHECK_LIMIT_S = 60.0
@@ -183,7 +183,7 @@ class Haproxy(base.Resource):
 
     def _check(self, machine: machines.Machine) -> None:
         with self._candidate(machine) as folder:
-            done = machine.run([self.program, "-c", "-q", "-C", machine.path(folder), "-f", MAIN], timeout_s=_CHECK_LIMIT_S)
+            done = machine.run([self.program, "-c", "-C", machine.path(folder), "-f", MAIN], timeout_s=_CHECK_LIMIT_S)
         if done.code != 0:
             lines = [line.strip() for line in done.words.splitlines() if line.strip()]
             told = [line for line in lines if "[ALERT]" in line] or lines

@@ -13,14 +13,17 @@ from wattherd import machine as machines
 from wattherd.records import dataclass
 from wattherd.resources import local
 
-#: How one worker stands to a server: nothing new gets to it; requests do; it has no such server.
-HELD_BACK, ADMITTED, ABSENT = "held back", "admitted", "absent"
+#: How one worker stands to a server: nothing new gets to it; nobody keeps it away, but its health check failed last; requests get to it;
+#: there is no such server.
+HELD_BACK, AWAY, SERVED, ABSENT = "held back", "away", "served", "absent"
 
 _LIMIT_S = 10.0
 _TRIES = 10
 _PAUSE_S = 0.25
 #: Bits of srv_admin_state: maintenance and drain that were asked for, and not inherited.
 _FORCED = 0x01 | 0x08
+#: srv_op_state of a server that is up.
+_RUNNING = "2"
 #: The master's words for a process id that is none of its workers' (any more), a worker's for a backend that it does not have.
 _NO_SUCH = ("Can't find the target", "Can't find backend")
 _ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
@@ -126,7 +129,9 @@ def parse_standing(text: str, server: str) -> str:
             keys = line[2:].split()
         row = dict(zip(keys, line.split()))
         if f"{row.get('be_name')}/{row.get('srv_name')}" == server:
-            return HELD_BACK if _number(row, "srv_admin_state") & _FORCED else ADMITTED
+            if _number(row, "srv_admin_state") & _FORCED:
+                return HELD_BACK
+            return SERVED if row.get("srv_op_state") == _RUNNING else AWAY
     return ABSENT if keys or text.startswith(_NO_SUCH) else ""
 
 

@@ -6,7 +6,7 @@ Reads only. Knows systemd's words; which state is wanted belongs to unit.py, the
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence
 
 from wattherd import errors
 from wattherd import machine as machines
@@ -14,6 +14,8 @@ from wattherd.records import dataclass
 
 UNITS = "/etc/systemd/system"
 INPUTS = "WATTHERD_INPUTS"
+#: In the place of a digest of inputs: the process has a file of ours that is another one by now.
+REPLACED = "a file that is gone"
 #: A model's blob, or a program or library of a release, that was mended or replaced while a process has the old one.
 _GONE = r"(?m)(?:/var/lib/wattherd/store/[0-9a-f]{64}|/opt/wattherd/releases/\S+) \(deleted\)$"
 #: Load states in which systemd refuses the unit's file.
@@ -118,12 +120,14 @@ def started_with(machine: machines.Machine, pid: int) -> Optional[str]:
     for pair in (machine.read(f"/proc/{pid}/environ") or b"").split(b"\0") if pid else ():
         if pair.startswith(mark):
             # What was mended has another inode: a process that still maps the damaged file was started from something else.
-            return (
-                "a file that is gone"
-                if re.search(_GONE, machine.text(f"/proc/{pid}/maps"))
-                else pair[len(mark) :].decode("ascii", "replace")
-            )
+            return REPLACED if re.search(_GONE, machine.text(f"/proc/{pid}/maps")) else pair[len(mark) :].decode("ascii", "replace")
     return None
+
+
+def runs_from(machine: machines.Machine, pid: int, paths: AbstractSet[str]) -> bool:
+    """Whether this process has one of these files mapped, or one below these folders."""
+    mapped = re.findall(r"(?m)\s(/\S+)(?: \(deleted\))?$", machine.text(f"/proc/{pid}/maps")) if pid else []
+    return any(name == path or name.startswith(f"{path}/") for name in mapped for path in paths)
 
 
 def why_it_failed(machine: machines.Machine, name: str, invocation: str, since_s: float) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import re
 import stat
-from typing import Callable, ClassVar, ContextManager, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Callable, ClassVar, ContextManager, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
@@ -128,12 +128,20 @@ class Unit(base.Resource):
             machine.unlink(self._marker)
             if self.ready_url:
                 activation.await_ready(machine, seen, self.ready_url, self.ready_timeout_s, tell)
+        if self.drain and self.ready_url:
+            drain.await_served(machine, drain.read(self.id, self.drain))
 
     def step_aside(self, machine: machines.Machine, tell: base.Tell) -> None:
         """Give up its ports to another unit, for as long as it takes until it is started on its new ones."""
         seen = systemd.look_one(machine, self.name)
         if not seen.ended:
             self._stop(machine, seen, tell)
+
+    def follows(self, machine: machines.Machine, replaced: AbstractSet[str]) -> base.Delta:
+        if not replaced or not self._shows_inputs:
+            return {}
+        pid = systemd.look_one(machine, self.name).pid
+        return {"inputs": (systemd.REPLACED, self._digest())} if systemd.runs_from(machine, pid, replaced) else {}
 
     def is_new(self, machine: machines.Machine, state: Optional[base.State]) -> bool:
         """A unit that a package brought is not new, but our file over it is."""

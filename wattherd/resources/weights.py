@@ -141,7 +141,7 @@ class Weights(base.Resource):
             found.append(read)
         whole = header.joined(found)
         if self.kind == "model":
-            kinds.servable(whole)
+            kinds.servable(whole, self.places[0])
         elif whole.kind != self.kind:
             raise errors.Problem(
                 "gguf-not-servable", f"{self.places[0]} is no {self.kind}: its header says {whole.kind}", hint="name the right file"

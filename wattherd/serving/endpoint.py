@@ -76,7 +76,7 @@ def endpoints(host: str, address: str, server: settings.Serve, trained: dict[str
             host=host,
             instance=server.name,
             preset=name if server.router is not None else "",
-            model=options.alias or name,
+            model=(options.alias or name).partition(",")[0],
             url=url,
             local=local,
             kind=options.kind,

@@ -67,7 +67,7 @@ def model(
         files = _on_node(source, pins, split_up=not entry.sha256)
     else:
         files, found = _here(source, pins, got)
-        kinds.servable(found)
+        kinds.servable(found, f"{name}, {entry.source},")
         kinds.check_said(name, entry.architecture or "", entry.quantisation or "", entry.context or 0, found)
     made = material.Model(
         name=name,

@@ -7,6 +7,8 @@ import pathlib
 from wattherd.tasks import flags
 from wattherd.tasks.flags import CHANGE, LOOK, Common, command
 
+_LAST_GENERATION = 10**9
+
 
 @command(CHANGE, help={"serial": "batch sizes, as Ansible's serial: 1,25%,100%"})
 def deploy(common: Common, *, serial: str = "100%") -> int:
@@ -16,7 +18,7 @@ def deploy(common: Common, *, serial: str = "100%") -> int:
     from wattherd.verbs import running
 
     options = running.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags, serial=serial)
-    return reports.deployed(common.screen, deploying.deploy(common.access(), common.selection, options, common.screen))
+    return reports.deployed(common.screen, deploying.deploy(common.access(), common.selection, options, common.screen), goes_back=True)
 
 
 @command((*LOOK, "check", "yes"), help={"replace": "accept changed keys too (after you know why they changed)"})
@@ -33,12 +35,13 @@ def trust(common: Common, *, replace: bool = False) -> int:
 
 
 @command((*LOOK, "check", "diff", "yes"), help={"to": "generation number (default: the one before the current)"})
-def rollback(common: Common, *, to: int = 0) -> int:
+def rollback(common: Common, *, to: str | None = None) -> int:
     """Apply an earlier generation from each node's own records."""
     from wattherd.console import reports
     from wattherd.verbs import generations
 
-    options = generations.Options(to=to or None, check=common.check, diff=common.diff)
+    number = flags.number("to", to, _LAST_GENERATION) if to is not None else None
+    options = generations.Options(to=number, check=common.check, diff=common.diff)
     return reports.deployed(common.screen, generations.rollback(common.access(), common.selection, options, common.screen))
 
 

@@ -203,7 +203,7 @@ def _common(context: Any, out: Screen, shared: dict[str, Any]) -> Common:
         tags=_words(shared.get("tags")),
         skip_tags=_words(shared.get("skip_tags")),
         extra_vars=extra_vars(shared.get("extra_vars") or ()),
-        forks=_forks(shared.get("forks", 32)),
+        forks=number("forks", shared.get("forks", 32), 1000),
         **values,
     )
 
@@ -212,10 +212,12 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word for word in (text or "").replace(",", " ").split() if word)
 
 
-def _forks(value: object) -> int:
-    if str(value).isdigit() and 1 <= int(str(value)) <= 1000:
-        return int(str(value))
-    raise errors.Problem("bad-flag", f"--forks {value} is not a number from 1 to 1000")
+def number(flag: str, value: object, most: int) -> int:
+    """A whole number from 1 on. Tasks take theirs as text: of a number Invoke itself makes a trace of Python."""
+    text = str(value)
+    if text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most:
+        return int(text)
+    raise errors.Problem("bad-flag", f"--{flag} {text[:40]} is not a number from 1 to {most:,}")
 
 
 def extra_vars(given: Iterable[str]) -> dict[str, object]:

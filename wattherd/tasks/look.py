@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wattherd import errors
-from wattherd.tasks.flags import LOOK, Common, command
+from wattherd.tasks.flags import LOOK, Common, command, number
 
 
 @command(LOOK)
@@ -29,12 +29,15 @@ def facts(common: Common) -> int:
     help={"server": "which served instance, where a host has several", "max_tokens": "longest answer", "timeout": "seconds to wait"},
     positional=["prompt"],
 )
-def ask(common: Common, prompt: str, *, server: str | None = None, max_tokens: int = 128, timeout: int = 120) -> int:
+def ask(common: Common, prompt: str, *, server: str | None = None, max_tokens: str = "128", timeout: str = "120") -> int:
     """Get one real completion from every host, through the SSH connection."""
     from wattherd.console import reports
     from wattherd.verbs import ask as asking
 
-    question = asking.Question(prompt=prompt, server=server, max_tokens=max_tokens, timeout_s=float(timeout))
+    if not prompt.strip():
+        raise errors.Problem("bad-flag", "there is nothing to ask", hint='invoke ask --hosts NAME "Say hello"')
+    tokens, timeout_s = number("max-tokens", max_tokens, 1_000_000), float(number("timeout", timeout, 86_400))
+    question = asking.Question(prompt=prompt, server=server, max_tokens=tokens, timeout_s=timeout_s)
     return reports.answered(common.screen, asking.ask(common.access(), common.selection, question, common.screen))
 
 

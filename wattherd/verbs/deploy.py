@@ -35,7 +35,9 @@ def deploy(reach: access.Access, selection: project.Selection, options: running.
     try:
         _tell_doubts(run, [host.name for host in hosts])
         _plan(run, hosts, planned)
-        if not options.check:
+        if options.check:
+            run.coming = staging.foresee(run)
+        else:
             staging.stage(run, sources)
         _activate(run)
     finally:
@@ -100,6 +102,8 @@ def _converge(run: running.Run, name: str) -> None:
     order: dict[str, object] = {"verb": "check" if run.options.check else "apply", "diff": run.options.diff}
     if run.only[name] is not None:
         order["only"] = run.only[name]
+    if run.coming.get(name):
+        order["coming"] = run.coming[name]
     run.call(name, order, manifest.encode(run.manifests[name]) if run.options.check else None)
     run.seen.done(name, run.counts[name].outcome())
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OnBytes = Callable[[str, int, int], None]
 
+_MOST_NAMED = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
@@ -141,8 +143,8 @@ def show(
 
 def entry_of(catalogue: inventory.settings.Catalogue, name: str) -> inventory.settings.Model:
     if name not in catalogue:
-        near = names.nearest(name, list(catalogue))
-        raise errors.Problem("unknown-model", f"models.yaml has no model '{name}'", hint=f"nearest: {', '.join(near)}" if near else "")
+        hint = names.meant(name, catalogue) or f"it has: {', '.join(sorted(catalogue)[:_MOST_NAMED]) or 'none'}"
+        raise errors.Problem("unknown-model", f"models.yaml has no model '{name}'", hint=hint)
     return catalogue[name]
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import errors
@@ -36,6 +36,17 @@ def build_entry(wanted: manifest.Manifest, fingerprint: str) -> manifest.Entry:
 def builders(named: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """Who may build, best first: hosts that the inventory names as builders, then the others in order."""
     return sorted(lacking, key=lambda host: host not in named)
+
+
+def receivers(
+    fingerprint: str, told: Mapping[str, facts.Facts], named: Sequence[str], find: Callable[[str], facts.Built | None]
+) -> tuple[facts.Built | None, list[str]]:
+    """Who of one kind would be sent the release, and the release where it is somewhere already. What nobody has the first builder makes."""
+    without = [name for name, one in told.items() if one.build(fingerprint) is None]
+    held = (one.build(fingerprint) for one in told.values())
+    built = (find(fingerprint) or next((one for one in held if one is not None), None)) if without else None
+    compiles = builders(named, without)[:1] if built is None else []
+    return built, [name for name in without if name not in compiles]
 
 
 def lacking(built: facts.Built, system: facts.System) -> str:

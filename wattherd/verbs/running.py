@@ -43,6 +43,7 @@ class Run:
     counts: dict[str, fleet.Count] = field(default_factory=dict)
     lost: dict[str, errors.Problem] = field(default_factory=dict)
     builders: list[str] = field(default_factory=list)
+    coming: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     mended: dict[str, set[str]] = field(default_factory=dict)
     contexts: dict[str, list[str]] = field(default_factory=dict)
     doubts: dict[str, list[str]] = field(default_factory=dict)

@@ -26,6 +26,24 @@ def stage(run: running.Run, sources: prepare.Sources) -> None:
     run.each(run.names, "stage", lambda name: _send_missing(run, name, sources))
 
 
+def foresee(run: running.Run) -> dict[str, list[dict[str, object]]]:
+    """For a check: the releases that `stage` would ship to each host. A host that could not run one leaves, as it would then."""
+    shop = releases.Shop(run.reach.project.cache / "releases")
+    told = {name: run.sessions.live[name].facts for name in run.names}
+    found: dict[str, list[dict[str, object]]] = {}
+    for fingerprint, hosts in _wanted_builds(run).items():
+        built, receivers = releases.receivers(fingerprint, {name: told[name] for name in hosts}, run.builders, shop.find)
+        for name in receivers:
+            row: dict[str, object] = {"digest": built.digest, "size_bytes": built.size_bytes} if built else {"digest": "", "size_bytes": 0}
+            found.setdefault(name, []).append({"fingerprint": fingerprint, **row})
+            if built is not None:
+                try:
+                    releases.check_receiver(built, told[name].system)
+                except errors.Problem as problem:
+                    run.drop(name, problem)
+    return found
+
+
 def _wanted_builds(run: running.Run) -> dict[str, list[str]]:
     return releases.wanted_builds({name: run.manifests[name] for name in run.names}, run.only)
 

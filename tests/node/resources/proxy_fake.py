@@ -31,6 +31,7 @@ class Row:
     current: int = 0
     queued: int = 0
     drained: bool = False
+    up: bool = True
 
 
 @dataclass
@@ -81,11 +82,11 @@ class Proxy:
 
     @staticmethod
     def _states(worker: Worker, backend: str) -> str:
-        """As version 1 of HAProxy's table: state 2 is running, 8 a drain that was asked for."""
+        """As version 1 of HAProxy's table: state 2 is running, 0 stopped, 8 a drain that was asked for."""
         servers = [row for row in worker.rows if row.name.startswith(f"{backend}/") and not row.name.endswith("/BACKEND")]
         if not servers:
             return "Can't find backend.\n"
-        lines = [f"4 {backend} 1 {row.name.partition('/')[2]} - 2 {8 if row.drained else 0} 1 1 71\n" for row in servers]
+        lines = [f"4 {backend} 1 {row.name.partition('/')[2]} - {2 if row.up else 0} {8 if row.drained else 0} 1 1 71\n" for row in servers]
         return (
             f"1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time\n{''.join(lines)}\n"
         )

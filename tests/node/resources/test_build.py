@@ -16,7 +16,7 @@ from tests.node import strict, tiny
 from tests.node.resources.cases import build as cases
 from wattherd import errors, records, store
 from wattherd import machine as machines
-from wattherd.resources import base, build, means, outcome, transient, underway
+from wattherd.resources import base, build, dpkg, means, outcome, transient, underway
 from wattherd.wire import fields
 
 ACTIVE = "Result=success\nActiveState=active\nActiveEnterTimestamp=Tue 2026-12-01 00:46:26 UTC\n"
@@ -231,6 +231,18 @@ def test_missing_tool_is_named_before_anything_starts(bench: strict.Bench) -> No
     problem = refused(tiny.wanted(bench.machine, tools=("cmake", "nvcc-of-nobody")), bench)
     assert problem.code == "build-tool-missing"
     assert problem.context["tool"] == "nvcc-of-nobody"
+
+
+def test_a_tool_that_was_lost_is_foreseen_unless_its_package_is_still_to_come(bench: strict.Bench) -> None:
+    bench.runner.plan("systemctl", "show", strict.REST, out=cases.IDLE, times=None)
+    bench.put("/proc/meminfo", "MemAvailable:     9000000 kB\n")
+    one = tiny.wanted(bench.machine, tools=("tool-of-nobody",), packages=("tool-of-nobody",))
+    one.preflight(bench.machine, None)
+    bench.put(dpkg.STATUS, "Package: tool-of-nobody\nStatus: install ok installed\nVersion: 1\n\n")
+    with pytest.raises(errors.Problem) as caught:
+        one.preflight(bench.machine, None)
+    assert caught.value.code == "build-tool-missing"
+    assert "apt-get install --reinstall tool-of-nobody" in caught.value.hint
 
 
 def test_missing_package_is_installed_first(bench: strict.Bench) -> None:

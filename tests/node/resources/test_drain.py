@@ -327,3 +327,33 @@ def test_figures_that_are_no_numbers_are_no_end_of_a_deploy(
     with proxy_fake.running(bench, SOCKET, _worker()):
         _fix(one, bench)
     assert _started(systemd)
+
+
+def test_a_server_that_is_ready_is_awaited_until_the_proxy_has_seen_it(bench: strict.Bench) -> None:
+    worker = _worker()
+    worker.rows[0].up = False
+    with proxy_fake.running(bench, SOCKET, worker):
+        _on_waits(bench, lambda: None, lambda: setattr(worker.rows[0], "up", True))
+        drain.await_served(bench.machine, drain.read("unit:x", FIELDS))
+    assert len(bench.machine.waits) == 2
+
+
+@pytest.mark.parametrize("name", ["smol/llama", "another/llama"])
+def test_a_proxy_that_never_sees_it_up_or_does_not_have_it_is_no_failure(bench: strict.Bench, name: str) -> None:
+    with proxy_fake.running(bench, SOCKET, proxy_fake.Worker(220, [proxy_fake.Row(name, up=False)])):
+        drain.await_served(bench.machine, drain.read("unit:x", FIELDS))
+    assert sum(bench.machine.waits) == (5 if name == "smol/llama" else 0)
+
+
+def test_without_a_proxy_nobody_has_to_see_it(bench: strict.Bench) -> None:
+    drain.await_served(bench.machine, drain.read("unit:x", FIELDS))
+    assert sum(bench.machine.waits) == 0
+
+
+def test_the_unit_waits_for_the_proxy_after_it_is_ready(bench: strict.Bench, systemd: systemd_fake.Systemd) -> None:
+    worker = _worker()
+    with loopback.serving(200) as server, proxy_fake.running(bench, SOCKET, worker):
+        worker.rows[0].up = False
+        bench.machine.on_wait = lambda: setattr(worker.rows[0], "up", _started(systemd) and server.asked > 0)
+        _fix(records.replace(DRAINED, ready_url=server.url), bench)
+        assert worker.rows[0].up, "else the deploy says that all is well while /health says 503"

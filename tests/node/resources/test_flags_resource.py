@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.node import strict
 from tests.node.resources.cases import flags as cases
 from wattherd import errors
+from wattherd import machine as machines
 from wattherd.resources import base, flags
 
 WANTED_LINE = 'WATTHERD_FLAGS="--model /m.gguf --parallel 1 --no-kv-unified --load-mode mlock --temp 0.2"'
@@ -266,6 +270,20 @@ def test_flags_that_make_no_sense_are_refused_by_the_node(change: dict[str, obje
     with pytest.raises(errors.Problem) as caught:
         cases.wanted(**change)
     assert caught.value.code == "manifest-invalid"
+
+
+def test_flags_that_are_longer_than_a_program_can_have(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases.installed(bench)
+    plain = bench.machine.run
+
+    def run(argv: Sequence[str], **more: Any) -> machines.Result:
+        if sum(map(len, argv)) > 100_000:
+            raise OSError(errno.E2BIG, "Argument list too long", argv[0])
+        return plain(argv, **more)
+
+    monkeypatch.setattr(bench.machine, "run", run)
+    problem = refused(cases.wanted(extra=("--grammar", "x" * 200_000)), bench)
+    assert (problem.code, "200,000 characters" in problem.hint) == ("flag-value", True)
 
 
 def test_flags_a_folder_in_the_way_is_a_conflict(bench: strict.Bench) -> None:

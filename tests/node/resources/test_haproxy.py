@@ -123,6 +123,8 @@ def test_what_haproxy_does_not_take_is_refused_before_anything_is_written(bench:
     def check(argv: Sequence[str]) -> machines.Result:
         folder = argv[argv.index("-C") + 1].removeprefix(bench.machine.root)
         laid_out.append(bench.machine.text(f"{folder}/haproxy.cfg"))
+        if "-q" in argv:
+            return machines.Result(1, b"", b"")  # 2.6 then keeps the reason to itself too
         return machines.Result(1, b"", b"[NOTICE] haproxy version is 2.6\n[ALERT] config: parsing [haproxy.cfg:2]: unknown keyword 'x'\n")
 
     bench.runner.plan(PROGRAM, strict.REST, effect=check, times=None)
@@ -138,7 +140,17 @@ def test_what_haproxy_does_not_take_is_refused_before_anything_is_written(bench:
     assert bench.machine.names(scratch.CACHE) == [], "the candidate is gone"
 
 
-@pytest.mark.parametrize(("bind", "foreign"), [("127.0.0.1:80", False), ("0.0.0.0:80 ssl crt x.pem", False), ("192.0.2.7:80 ssl", True)])
+@pytest.mark.parametrize(
+    ("bind", "foreign"),
+    [
+        ("127.0.0.1:80", False),
+        ("0.0.0.0:80 ssl crt x.pem", False),
+        ("192.0.2.7:80 ssl", True),
+        ("2001:db8::9:80", True),
+        ("[2001:db8::9]:80", True),
+        ("box.lan:80", False),
+    ],
+)
 def test_an_address_that_is_not_this_nodes_is_refused_before_anything_is_written(bench: strict.Bench, bind: str, *, foreign: bool) -> None:
     one = cases.wanted(bench, files={**cases.FILES, "haproxy.cfg": f"frontend a\n    bind {bind}\n"})
     before = bench.tree()

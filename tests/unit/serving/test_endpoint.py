@@ -61,6 +61,13 @@ def test_environment_lines() -> None:
     assert (lines["WATTHERD_PROMPT_BUDGET_TOKENS"], lines["WATTHERD_KEY_VARIABLE"]) == ("1536", "SMOL_API_KEY")
 
 
+def test_of_several_aliases_a_client_is_told_the_first() -> None:
+    """llama-server takes a comma for the end of one name: both as one would be no model of its list."""
+    (one,) = found(alias="herd/qwen,gpt-4o")
+    assert one.model == "herd/qwen"
+    assert "WATTHERD_MODEL=herd/qwen\n" in one.environment()
+
+
 @pytest.mark.parametrize("alias", ['a"b', "a$(reboot)", "a`b`", "a\\b", "a;b", "a&b"])
 def test_an_alias_with_signs_is_one_value_to_a_shell(alias: str) -> None:
     (one,) = found(alias=alias)

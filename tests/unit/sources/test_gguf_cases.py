@@ -31,7 +31,7 @@ def unservable(path: Path, body: bytes) -> str:
     path.write_bytes(body)
     header = check.read(path)
     with pytest.raises(errors.Problem) as caught:
-        kinds.servable(header)
+        kinds.servable(header, path.name)
     assert caught.value.code == "gguf-not-servable"
     return f"{caught.value.message} -> {caught.value.hint}"
 
@@ -188,6 +188,7 @@ def test_c06_things_ending_gguf_that_are_not_models(tmp_path: Path) -> None:
     assert "serve Llama 3.1 8B" in unservable(path, gguf_files.make(lora))
     unmarked: dict[str, gguf_files.Value] = {"general.architecture": "llama", "llama.context_length": 8192}
     assert "LoRA adapter" in unservable(path, gguf_files.make(unmarked, [Tensor("blk.0.attn_q.weight.lora_a")]))
+    assert unservable(path, gguf_files.make(lora)).startswith(path.name), "the file is named, whatever its header calls it"
     assert "importance matrix" in unservable(path, gguf_files.make({"general.type": "imatrix"}))
     for projector in ({"general.type": "mmproj"}, {"general.type": "clip-vision"}, {"general.architecture": "clip"}):
         assert "--mmproj" in unservable(path, gguf_files.make(projector))
@@ -208,7 +209,7 @@ def test_c07_build_too_old_for_file(tmp_path: Path) -> None:
     header = check.read(path)
     assert (header.architecture, header.pre_tokenizer) == ("minimax-m3", "gpt-4o")
     assert header.tensor_types == {"MXFP4": 1, "F32": 1, "type 99": 1}
-    kinds.servable(header)
+    kinds.servable(header, "m.gguf")
     wanted = demand.Demand("minimax-m3", "gpt-4o", tuple(header.tensor_types))
     known = {"llama", "falcon", "gpt2", "starcoder", "bert", "llama-bpe", "deepseek-llm", "command-r", "gpt-2"}
     known |= {"q4_0", "q4_1", "q5_0", "q8_0", "q6_K", "f32"}
@@ -235,7 +236,7 @@ def test_c09_embedding_and_rerank_modes(tmp_path: Path, number: int, name: str) 
     path.write_bytes(gguf_files.make(values))
     header = check.read(path)
     assert header.pooling == name
-    kinds.servable(header)
+    kinds.servable(header, "m.gguf")
     needed = {1: "embedding", 2: "embedding", 3: "embedding", 4: "reranking"}.get(number, "")
     assert kinds.option_kind(header) == needed
     for kind in ("chat", "embedding", "reranking"):

@@ -47,7 +47,7 @@ def test_a_sound_file_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     path.write_bytes(SOUND)
     read = check.read(path)
-    kinds.servable(read)
+    kinds.servable(read, "m.gguf")
     assert records.replace(read, tokens="") == header.Header(
         version=3,
         kind="model",

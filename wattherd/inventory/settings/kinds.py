@@ -67,6 +67,8 @@ def option(given: object) -> object:
 
 Many = Annotated[tuple[T, ...], Strict(False)]  # YAML has lists; a list and nothing else becomes a tuple
 Word = Annotated[str, matching(r"[^\s-]\S*", "a word without spaces")]
+#: Names with commas between them, as llama-server takes them.
+Alias = Annotated[str, matching(r"[^\s,-]\S{0,199}", "a word without spaces, of at most 200 characters")]
 Line = Annotated[str, matching(r"[^\n\r:]*", "one line of text without ':'")]
 Account = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,31}", "a user's or group's name (small letters, digits, '_' and '-')")]
 Slug = Annotated[str, matching(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?", "a slug of small letters, digits and '-' (at most 48)")]

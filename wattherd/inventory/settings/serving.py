@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from wattherd.inventory.settings.kinds import (
     Address,
+    Alias,
     Bytes,
     CacheType,
     Count,
@@ -83,7 +84,7 @@ class Options(BaseModel, extra="forbid", frozen=True, strict=True):
     jinja: bool | None = None
     chat_template: Word | None = None
     kind: Literal["chat", "embedding", "reranking"] = "chat"
-    alias: Word | None = None
+    alias: Alias | None = None
     sleep_idle_s: Seconds | None = None
     extra_flags: Many[str] = ()
 
@@ -204,6 +205,13 @@ class Serve(Options):
             return True
         with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+    @property
+    def has_address(self) -> bool:
+        """An address, not the name of one: looking that up is for whoever listens."""
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(self.own_address))
         return False
 
     @property

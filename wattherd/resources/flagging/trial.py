@@ -6,6 +6,7 @@ A binary is run without rights, without a configuration file's help, and never t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import re
@@ -95,7 +96,14 @@ def parse(
 ) -> Tuple[str, ...]:
     """Let the binary parse it all. Its first complaint becomes the Problem; its warnings are given back."""
     argv = [program, *(word for option in words for word in option), "--version"]
-    done = _run(machine, argv, environment)
+    try:
+        done = _run(machine, argv, environment)
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        longest = max((word for option in words for word in option), key=len)
+        hint = f"the longest word has {len(longest):,} characters and begins with {_plain(longest)[:60]}"
+        raise errors.Problem("flag-value", f"{label}: its options are longer than Linux lets a program have", hint=hint) from None
     if done.code != 0 or not re.search(r"version\b", done.words):
         raise _complaint(machine, label, done, words, known)
     said = [_plain(_STAMP.sub("", line)) for line in done.words.splitlines() if _WARNING.search(line)]
