@@ -10,7 +10,7 @@ import zipfile
 from dataclasses import dataclass
 
 #: What ships, relative to the package: modules and whole folders. The controller packs node/, it never imports it.
-SHIPPED = ("__init__.py", "errors.py", "units.py", "records.py", "machine.py", "store.py", "wire", "gguf", "resources", "node")
+SHIPPED = ("__init__.py", "errors.py", "units.py", "records.py", "machine.py", "store.py", "wire", "gguf", "policy", "power", "meters", "resources", "node")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

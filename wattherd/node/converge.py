@@ -106,7 +106,7 @@ class Run:
         for _, resource in self.items:
             try:
                 state = self._state(resource)
-                if base.delta(resource.wanted(), state):
+                if base.delta(resource.wanted(), state) and not resource.unsupported(self.machine, state):
                     resource.preflight(self.machine, state)
                     for words in resource.notes(self.machine):
                         self.emit(event.note(words))
@@ -130,14 +130,17 @@ class Run:
     # -- fixing
 
     def _fix_all(self) -> bool:
+        well = True
         for index, (entry, resource) in enumerate(self.items):
             # A server that goes gives up its port as late as possible: right before the first one that may want it.
             if getattr(resource, "ports", ()) and not (self._remove_early() and self._make_way(resource, self.items[index + 1 :])):
                 return False
             if not self._guarded(resource.id, lambda e=entry, r=resource: self._one(e, r)):  # type: ignore[misc]
-                self._pass_over(len(self.items) - index - 1)
-                return False
-        return self._remove_early()
+                well = False
+                if not resource.INDEPENDENT:
+                    self._pass_over(len(self.items) - index - 1)
+                    return False
+        return self._remove_early() and well
 
     def _make_way(self, resource: base.Resource, later: Sequence[Tuple[manifest.Entry, base.Resource]]) -> bool:
         """A server that this run moves to another port gives up its old one before the server that gets it: two may swap."""
@@ -157,6 +160,10 @@ class Run:
 
     def _one(self, entry: manifest.Entry, resource: base.Resource) -> None:
         state = self._state(resource)
+        reason = resource.unsupported(self.machine, state)
+        if reason:
+            self._skip(resource.id, reason)
+            return
         difference = base.delta(resource.wanted(), state)
         if self.job.check:
             # What is damaged is still what processes have: they are restarted when it has been put anew, and only then show it.

@@ -45,6 +45,11 @@ class Session:
             "ask": self.ask,
             "usage": self.usage,
             "doctor": self.doctor,
+            "power": self.power,
+            "power-confirm": self.power_confirm,
+            "power-restore": self.power_restore,
+            "power-tune": self.power_tune,
+            "reboot": self.reboot,
         }
 
     def serve(self) -> int:
@@ -219,6 +224,38 @@ class Session:
         from wattherd.node import usage
 
         return usage.measure(self.machine, order)
+
+    def power(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import power_status
+
+        return power_status.look(self.machine, order)
+
+    def power_confirm(self, order: fields.Document) -> Mapping[str, Any]:
+        """Watch a new power policy for a while; let it stand, or put it back at once."""
+        from wattherd.node import confirming
+
+        with self.lock():
+            return confirming.confirm(self.machine, order, self.emit)
+
+    def power_restore(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import restoring
+
+        if fields.flag(order, "check", default=False):
+            return restoring.restore(self.machine, self.emit, check=True)
+        with self.lock():
+            return restoring.restore(self.machine, self.emit, check=False)
+
+    def power_tune(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import tuning
+
+        with self.lock():
+            return tuning.tune(self.machine, order, self.emit)
+
+    def reboot(self, order: fields.Document) -> Mapping[str, Any]:
+        from wattherd.node import rebooting
+
+        with self.lock():
+            return rebooting.reboot(self.machine, order, self.emit)
 
     # -- the lock and the heartbeat
 

@@ -25,6 +25,8 @@ class Resource(abc.ABC):
     """The surface that every type fills in. Subclasses are frozen dataclasses of wanted fields, one level deep."""
 
     TYPE: ClassVar[str]
+    #: What comes after it does not need it: its failure is told, and the rest of the run is done all the same.
+    INDEPENDENT: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -77,6 +79,10 @@ class Resource(abc.ABC):
     def follows(self, machine: machines.Machine, replaced: AbstractSet[str]) -> Delta:  # noqa: ARG002 - the surface of those that run
         """What else would differ once these paths have been put anew. Reads only."""
         return {}
+
+    def unsupported(self, machine: machines.Machine, state: Optional[State]) -> str:  # noqa: ARG002 - the surface of those that not every node can have
+        """Why this node cannot have it at all, in words: it is skipped then, never ok and never failed. Reads only; empty where it can."""
+        return ""
 
     def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""

@@ -27,6 +27,9 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
         "file",  # our module of that name, not the built-in of Python 2
         "wattherd/node",
         "wattherd/resources",
+        "wattherd/meters",
+        "wattherd/power",
+        "wattherd/policy",
         "wattherd/wire",
         "wattherd/gguf",
         "wattherd/machine.py",

@@ -59,7 +59,8 @@ class Disk:
 class Gpu:
     """One card, told without waking it: from /proc and sysfs, by its name, and for the rest by what nvidia-smi once said of it.
 
-    `compute_capability` is as NVIDIA writes it ("8.6"); 0 MiB is unknown. Watts need a costly probe, so they are not here.
+    `compute_capability` is as NVIDIA writes it ("8.6"); 0 MiB is unknown. The watts are what its power limit may be (none of them
+    changes while a driver runs); None is unknown, or a card whose limit cannot be set. What it draws needs a costly probe and is not here.
     """
 
     bus: str
@@ -68,6 +69,9 @@ class Gpu:
     uuid: str = ""
     compute_capability: str = ""
     memory_mib: int = 0
+    power_min_w: Optional[float] = None
+    power_max_w: Optional[float] = None
+    power_default_w: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Facts:
+    """`power_modes` are the names that a Jetson's own nvpmodel.conf has, in its order."""
+
     system: System
     cpu: Cpu
     python: Python
@@ -139,6 +145,7 @@ class Facts:
     tools: Tools = field(default_factory=Tools)
     jetson: str = ""
     soc: str = ""
+    power_modes: Tuple[str, ...] = ()
     user: str = ""
     builds: Tuple[Built, ...] = ()
     release: str = ""

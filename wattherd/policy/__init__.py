@@ -1,0 +1,1 @@
+"""What should be done, worked out from what was seen: pure functions, no machine, no clock of their own."""

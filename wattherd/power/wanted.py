@@ -1,0 +1,61 @@
+"""What the owner chose for the cards and the board of one node: the power policy, as the node keeps it and its keeper re-applies it.
+
+Watts and MHz, worked out by the controller: no per cent reaches a node. None is "leave that alone".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Mapping, Optional, Tuple
+
+from wattherd import errors
+from wattherd.records import dataclass, field
+from wattherd.wire import fields
+
+#: The folder of the policy, and of what the node remembers about it.
+FOLDER = "/etc/wattherd/power"
+POLICY = FOLDER + "/policy.json"
+STATE = "/var/lib/wattherd/power"
+
+
+@dataclass(frozen=True)
+class CardPolicy:
+    """One card. A range of clocks is (least, most) in MHz; (0, n) is a ceiling that lets an idle card sleep."""
+
+    limit_w: Optional[float] = None
+    clocks_mhz: Tuple[int, ...] = ()
+    memory_clocks_mhz: Tuple[int, ...] = ()
+    persistence: Optional[bool] = None
+    temperature_c: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class BoardPolicy:
+    """A Jetson: its mode by name, whether jetson_clocks pins the clocks, and the fan's profile."""
+
+    mode: str = ""
+    pinned: Optional[bool] = None
+    fan: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """By UUID. `confirm_s` is how long a new policy may stand before somebody must have said that the host is well under it."""
+
+    cards: Mapping[str, CardPolicy] = field(default_factory=dict)
+    board: Optional[BoardPolicy] = None
+    confirm_s: int = 180
+
+
+def encode(policy: Policy) -> str:
+    """The policy file's text: the same policy is the same text."""
+    return json.dumps(fields.plain(policy), indent=1, sort_keys=True) + "\n"
+
+
+def decode(text: str) -> Policy:
+    """Raises `manifest-invalid` for what is no policy: somebody edited it, or it is another version's."""
+    try:
+        loaded = json.loads(text)
+    except ValueError as error:
+        raise errors.Problem("manifest-invalid", f"the power policy is no JSON: {error}") from error
+    return fields.build(Policy, fields.document(loaded, "policy"), "policy")
