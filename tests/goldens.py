@@ -20,6 +20,8 @@ from wattherd.wire import facts, manifest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "golden"
+#: In the place of the node program's digest, which every change of its code changes.
+PROGRAM = "0123456789abcdef" * 4
 
 
 def cases() -> list[pathlib.Path]:
@@ -43,6 +45,7 @@ def host_of(case: pathlib.Path) -> role.Host:
         archive=role.Archive(**archive) if archive else None,
         secrets=secrets.Book(_secret),
         toolkits=toolkit.offers(),
+        program=PROGRAM,
     )
 
 
@@ -92,6 +95,9 @@ def main() -> None:
             if other != name:
                 (case / other).unlink(missing_ok=True)
         (case / name).write_text(text)
+    from tests import hardware
+
+    hardware.write()
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_every_error_code_is_in_the_list_and_every_listed_one_is_used() -> None:
 
 def test_every_resource_type_is_documented() -> None:
     text = (ROOT / "docs" / "protocol.md").read_text()
-    for kind in resources.TYPES:
+    for kind in resources.types():
         assert f"| `{kind.TYPE}` |" in text, f"docs/protocol.md has no row for {kind.TYPE}"
 
 
@@ -103,7 +103,7 @@ def test_every_verb_of_a_session_is_in_the_protocol() -> None:
 def test_every_resource_type_is_offered_to_role_authors() -> None:
     text = (ROOT / "docs" / "how-to" / "role.md").read_text()
     offered = next(line for line in text.splitlines() if "resource types (`" in line)
-    assert [kind.__name__ for kind in resources.TYPES if not hasattr(role, kind.__name__) or kind.__name__ not in offered] == []
+    assert [kind.__name__ for kind in resources.types() if not hasattr(role, kind.__name__) or kind.__name__ not in offered] == []
 
 
 def test_any_is_touched_in_few_places() -> None:

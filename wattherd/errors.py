@@ -17,11 +17,13 @@ Codes by room (docs/problems.md says what each means to an operator):
                login-noise python-missing python-old sudo-missing sudo-password-needed sudo-password-wrong host-silent stream-cut
                program-rejected bulk-failed
   node         node-busy protocol-mismatch manifest-invalid permission disk-full command-failed resource-failed internal
-               generation-missing server-unreachable server-answer
+               generation-missing server-unreachable server-answer reboot-timeout
   resources    file-conflict folder-missing user-unknown group-unknown user-busy package-unavailable package-failed unit-invalid
                unit-failed unit-not-ready drain-timeout proxy-config port-in-use address-missing artifact-missing artifact-corrupt
                release-does-not-run build-failed build-tool-missing
-               flag-unknown flag-value flag-refused cuda-unfit
+               flag-unknown flag-value flag-refused cuda-unfit mode-unknown mode-failed
+  cards        driver-silent card-unknown card-lost power-range power-failed power-permission over-budget power-put-back
+               card-busy tune-load tune-unfit
   fleet        release-not-built batch-stopped
   lab          lab-needs-root lab-missing lab-failed lab-node-failed
 """

@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from wattherd import errors, material, store, templates
+from wattherd.power.wanted import FOLDER as POWER_FOLDER
+from wattherd.power.wanted import encode as power_policy
+from wattherd.powering.plan import Plan as PowerPlan
+from wattherd.powering.plan import of as power_plan
 from wattherd.records import replace
 from wattherd.resources.artifact import Artifact
 from wattherd.resources.base import Resource
@@ -23,7 +27,10 @@ from wattherd.resources.file import File
 from wattherd.resources.flagging.policy import STRIPPED
 from wattherd.resources.flags import Flags
 from wattherd.resources.haproxy import Haproxy
+from wattherd.resources.jetson import Jetson
 from wattherd.resources.package import Package
+from wattherd.resources.power import Power, PowerPolicy
+from wattherd.resources.program import Program
 from wattherd.resources.secret import Secret
 from wattherd.resources.symlink import Symlink
 from wattherd.resources.unit import Unit
@@ -42,6 +49,7 @@ __all__ = [
     "CURRENT",
     "KEY",
     "MODELS",
+    "POWER_FOLDER",
     "RELEASES",
     "STRIPPED",
     "Archive",
@@ -55,11 +63,16 @@ __all__ = [
     "Flags",
     "Haproxy",
     "Host",
+    "Jetson",
     "Model",
     "ModelFile",
     "Options",
     "Package",
+    "Power",
+    "PowerPlan",
+    "PowerPolicy",
     "Problem",
+    "Program",
     "Resource",
     "Role",
     "Secret",
@@ -74,6 +87,8 @@ __all__ = [
     "has_gpu",
     "held_models",
     "instance",
+    "power_plan",
+    "power_policy",
     "replace",
     "server_flags",
     "unit_word",
@@ -98,7 +113,10 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One host as a role sees it: its name, groups, settings (checked), free variables, and what the controller resolved for it."""
+    """One host as a role sees it: its name, groups, settings (checked), free variables, and what the controller resolved for it.
+
+    `program` is the digest of the node program that this controller runs with (link/archive.py).
+    """
 
     name: str
     groups: tuple[str, ...]
@@ -109,6 +127,7 @@ class Host:
     archive: Archive | None = None
     secrets: Book | None = None
     toolkits: tuple[Toolkit, ...] = ()
+    program: str = ""
 
     def text(self, template: str, **more: object) -> str:
         """Render templates/`template` with the host's variables, `host` and whatever the role adds."""

@@ -19,6 +19,8 @@ from wattherd import machine as machines
 from wattherd.wire import facts, fields
 
 HOME = "/var/lib/wattherd"
+#: One writer per node: a session, or the keeper.
+LOCK = "/run/wattherd.lock"
 BLOBS = HOME + "/store"
 BUILDS = HOME + "/builds"
 #: Readable names for models, each a link to its blob or to where it lies.

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab import cgroups, commands, disk, network, places, processes
+from tests.lab.simulated import groups
 from wattherd.errors import Problem
 
 READY_S = 120.0
@@ -78,6 +79,7 @@ def shut(lab: places.Places, name: str, folder: Path) -> None:
     """Off in good order, as far as the node is able to."""
     until = time.monotonic() + _SHUT_DOWN_S
     while (found := processes.of(folder / "root")).keepers and found.leader and time.monotonic() < until:
+        groups.release(lab, name)  # what a simulated driver holds frozen could not end
         # Asked again and again: a pid 1 that is only just starting hears no signal yet.
         processes.kill((found.leader,), _POWER_OFF)
         if processes.wait_gone(found.keepers, _ASK_AGAIN_S):
@@ -91,6 +93,7 @@ def cut(lab: places.Places, name: str, folder: Path) -> None:
     # Again and again, because a keeper that is killed while it boots the node leaves what it had just started.
     while doomed := _all_of(lab, name, folder):
         processes.kill(doomed)
+        groups.release(lab, name)
         processes.wait_gone(doomed, max(0.0, until - time.monotonic()))
         if time.monotonic() > until:
             numbers = ", ".join(str(process.pid) for process in doomed)
@@ -99,6 +102,7 @@ def cut(lab: places.Places, name: str, folder: Path) -> None:
             )
     network.remove_link(lab, name)
     cgroups.remove(lab, name)
+    groups.remove(lab, name)
     with contextlib.suppress(OSError):
         Path("/run/systemd/nspawn/propagate", lab.machine(name)).rmdir()  # systemd-nspawn's own leftover when it was killed
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.lab import places
 
 _BOOTED_BY_SYSTEMD = Path("/run/systemd/system")
-_PARENT = "wattherd-lab"
+PARENT = "wattherd-lab"
 _BUSY_S = 2.0
 _PAUSE_S = 0.02
 
@@ -57,7 +57,7 @@ def remove_all(lab: places.Places) -> None:
 
 
 def _folders(lab: places.Places) -> tuple[Path, ...]:
-    return () if given_by_systemd() else tuple(mount / _PARENT / lab.name for mount in _hierarchies())
+    return () if given_by_systemd() else tuple(mount / PARENT / lab.name for mount in _hierarchies())
 
 
 def _hierarchies() -> Iterator[Path]:

@@ -57,6 +57,11 @@ def refuse_others(lab: places.Places) -> None:
         raise Problem("lab-failed", message, hint=f"use that one (WATTHERD_CACHE={Path(owner).parent}), or another WATTHERD_LAB_NAME")
 
 
+def taken(lab: places.Places) -> bool:
+    """Is this lab up, or about to be?"""
+    return _mark(lab).is_file()
+
+
 def release(lab: places.Places) -> None:
     _mark(lab).unlink(missing_ok=True)
     if any((lab.run / "up").glob("*")):

@@ -23,6 +23,7 @@ _NEEDED: Mapping[str, str] = {
     "unshare": "util-linux",
     "setsid": "util-linux",
     "mount": "mount",
+    "gcc": "g++",  # which brings the C library's headers along
 }
 _TAIL_LINES = 12
 # sbin is not on every user's PATH, and that is where Debian keeps some of them.

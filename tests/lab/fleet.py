@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 from tests.lab import boot, cgroups, claim, commands, disk, hosts, image, network, places, processes
 from tests.lab import nodes as node_operations
+from tests.lab.simulated import compiled, daemon, groups, operations, plugging
 from wattherd import units
 from wattherd.errors import Problem
 
@@ -20,19 +21,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Node:
-    """One node as it is now; `pid` is its pid 1 as this machine counts, 0 while it is off."""
+    """One node as it is now; `pid` is its pid 1 as this machine counts, 0 while it is off. `simulated` is the hardware that it plays."""
 
     name: str
     address: str
     state: Literal["up", "down"]
     pid: int
+    simulated: str = ""
 
 
 @dataclass(frozen=True)
 class Status:
+    """`slowed` says how the clocks of simulated cards slow real servers here, and begins with "not" where they cannot."""
+
     nodes: tuple[Node, ...]
     image: str
     seconds: float
+    slowed: str = ""
 
 
 def up(nodes: int = 3, say: places.Say = places.quiet, *, ccache: bool = True, lab: places.Places | None = None) -> Status:
@@ -51,6 +56,7 @@ def up(nodes: int = 3, say: places.Say = places.quiet, *, ccache: bool = True, l
         say(f"booting {units.plural(nodes, 'node')}")
         try:
             _for_each(names, lambda name: _up_one(where, name, tree, ccache=ccache, say=say))
+            operations.start(where)
         finally:
             hosts.write(where)
     return _status(where, began)
@@ -63,11 +69,14 @@ def down(say: places.Say = places.quiet, *, lab: places.Places | None = None) ->
     commands.require_root()
     with claim.alone(where, say):
         claim.refuse_others(where)
+        daemon.stop(where)
         _switch_off(where, say)
         network.remove_bridge(where)
         cgroups.remove_all(where)
+        groups.remove_all(where)
         hosts.remove(where)
         image.remove_leftovers(where)
+        compiled.remove_leftovers(where)
         disk.remove_empty(where)
         claim.release(where)
     return _status(where, began)
@@ -117,8 +126,9 @@ def _status(lab: places.Places, began: float) -> Status:
         nodes=tuple(_node(node, found[node.root].leader) for node in disks),
         image=str(image.path(image.recipe(), lab)),
         seconds=time.monotonic() - began,
+        slowed=groups.how(),
     )
 
 
 def _node(node: disk.Disk, leader: processes.Process | None) -> Node:
-    return Node(node.node, node.address, "up" if leader else "down", leader.pid if leader else 0)
+    return Node(node.node, node.address, "up" if leader else "down", leader.pid if leader else 0, plugging.kind(node.root)[0])

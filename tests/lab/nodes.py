@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.lab import boot as power
 from tests.lab import claim, commands, disk, hosts, image, network, places, processes
+from tests.lab.simulated import plugging
 from wattherd.errors import Problem
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,7}")
@@ -73,11 +74,13 @@ def wait_rebooted(name: str, before: int, *, timeout_s: float = power.READY_S, l
 
 
 def wipe(name: str, *, lab: places.Places | None = None) -> None:
-    """A bare machine again: the same name, address and host keys, nothing that was ever written to it."""
+    """A bare machine again: the same name, address, host keys and simulated hardware, nothing that was ever written to it."""
     where = lab or places.here()
     node = _disk(where, name)
+    hardware = plugging.kind(node.root)
     power.shut(where, name, Path(node.folder))
     disk.prepare(where, node)
+    plugging.put(where, node, *hardware)
     power.ensure(where, node)
 
 
@@ -149,6 +152,7 @@ def fresh(lab: places.Places, name: str, tree: Path, *, ccache: bool = True) -> 
     node = disk.Disk(name, lab.address(number), str(tree), str(disk.choose(lab) / name), ccache=ccache)
     power.cut(lab, name, Path(node.folder))
     disk.prepare(lab, node)
+    plugging.put(lab, node, plugging.USUAL.get(name, ""))
     return node
 
 

@@ -60,9 +60,10 @@ def cuda(common: Common) -> int:
 def _show(common: Common, found: fleet.Status) -> int:
     if common.screen.as_json:
         common.screen.document(dataclasses.asdict(found))
-    rows = [(node.name, node.address, node.state, str(node.pid or "")) for node in found.nodes]
+    rows = [(node.name, node.address, node.state, str(node.pid or ""), node.simulated) for node in found.nodes]
     if rows:
-        common.screen.table(("node", "address", "state", "pid"), rows)
+        common.screen.table(("node", "address", "state", "pid", "simulated hardware"), rows)
+        common.screen.say(f"clocks of simulated cards slow real servers {found.slowed}", "dim")
     common.screen.say(f"{units.plural(len(rows), 'node')} in {units.duration(found.seconds)}", "dim")
     return 0
 

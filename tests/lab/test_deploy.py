@@ -9,7 +9,10 @@ import pytest
 from tests.lab import cli, fleet, nodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.build]
-_BUSY = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log", "/var/cache/wattherd", "/var/lib/systemd")
+_BUSY = (
+    *("/proc", "/sys", "/dev", "/run", "/tmp", "/var/log", "/var/cache/wattherd", "/var/lib/systemd"),
+    *("/var/lib/wattherd/power", "/var/lib/lab-gpu"),  # what the keeper and the simulated cards keep writing
+)
 FLEET = ("titan", "atlas", "orin")
 
 

@@ -11,8 +11,9 @@ from concurrent import futures
 
 import pytest
 
-from tests.lab import cli, fleet, nodes, streams
+from tests.lab import cli, fleet, nodes, sessions, streams
 from tests.lab.waiting import until
+from wattherd.verbs import rebooting, watch
 
 pytestmark = [pytest.mark.lab, pytest.mark.build]
 UNIT = "llama@smol.service"
@@ -162,6 +163,24 @@ def test_proxy_a_release_flip_cuts_none_of_200_streams(served: cli.Project, name
         assert on(name, f"readlink /proc/{pid(name)}/exe").startswith(current)
     finally:
         on(name, f"rm -rf {other}")
+
+
+def test_proxy_a_reboot_of_the_node_cuts_no_stream(served: cli.Project, name: str, background: futures.ThreadPoolExecutor) -> None:
+    """Those in flight and those that wait for a slot come to their end; then the node goes, and serves again by itself."""
+    running = background.submit(many, name, SLOTS, gate=GATE)
+    until(name, rises("requests_in_flight", SLOTS), 120)
+    waiting = background.submit(many, name, SLOTS)
+    until(name, rises("requests_queued", SLOTS), 120)
+    before = pid(name)
+    rebooted = background.submit(rebooting.reboot_and_wait, *sessions.reach(served), watch.Silent(), 300)
+    until(name, "! curl -s -o /dev/null http://127.0.0.1:8080/health", 60)
+    assert pid(name) == before, "its doors are closed, and nothing is stopped"
+    assert not rebooted.done()
+    on(name, f"touch {GATE}")
+    assert (running.result(), waiting.result()) == (whole(SLOTS), whole(SLOTS))
+    assert rebooted.result().took
+    until(name, rises("up"), 120)
+    assert served.invoke("ask", "--hosts", "all", "Say hello.").code == 0
 
 
 def crowd(name: str, background: futures.ThreadPoolExecutor) -> tuple[futures.Future[dict[str, int]], futures.Future[dict[str, int]]]:

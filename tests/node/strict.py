@@ -29,6 +29,7 @@ class Call:
     given: bytes | None
     environment: Mapping[str, str]
     timeout_s: float | None
+    held: tuple[int, ...] = ()
 
 
 @dataclass
@@ -68,9 +69,9 @@ class Runner:
         self.planned.append(Planned(argv, machines.Result(code, body, err.encode()), effect, times))
 
     def __call__(
-        self, argv: Sequence[str], given: bytes | None, environment: Mapping[str, str], timeout_s: float | None
+        self, argv: Sequence[str], given: bytes | None, environment: Mapping[str, str], timeout_s: float | None, held: Sequence[int] = ()
     ) -> machines.Result:
-        self.ran.append(Call(tuple(argv), given, dict(environment), timeout_s))
+        self.ran.append(Call(tuple(argv), given, dict(environment), timeout_s, tuple(held)))
         for plan in self.planned:
             if plan.fits(argv):
                 plan.left = None if plan.left is None else plan.left - 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests import power_cases
 from tests.node import strict
 from wattherd.node import cards
 from wattherd.wire import facts
 
 BOOT = "/proc/sys/kernel/random/boot_id"
-QUERY = ("nvidia-smi", "--query-gpu=pci.bus_id,compute_cap,memory.total", "--format=csv,noheader,nounits")
+ASKED = "memory.total,power.min_limit,power.max_limit,power.default_limit"
+QUERY = ("nvidia-smi", f"--query-gpu=pci.bus_id,compute_cap,{ASKED}", "--format=csv")
+HEADER = "pci.bus_id, compute_cap, memory.total [MiB], power.min_limit [W], power.max_limit [W], power.default_limit [W]\n"
 
 
 def arrange(bench: strict.Bench, *models: str, version: str = "580.95.05") -> None:
@@ -28,22 +31,52 @@ def found(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[facts.G
 
 def test_nvidia_smi_is_asked_once_for_a_driver_and_its_cards(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     arrange(bench, "NVIDIA GeForce RTX 3090", "NVIDIA Something New")
-    bench.runner.plan(*QUERY, out="00000000:01:00.0, 8.6, 24576\n00000000:02:00.0, 12.2, 65536\n")
+    rows = "00000000:01:00.0, 8.6, 24576 MiB, 100.00 W, 350.00 W, 350.00 W\n00000000:02:00.0, 12.2, 65536 MiB, [N/A], [N/A], [N/A]\n"
+    bench.runner.plan(*QUERY, out=HEADER + rows)
     first = found(bench, monkeypatch)
+    assert [(card.power_min_w, card.power_max_w, card.power_default_w) for card in first] == [(100, 350, 350), (None, None, None)]
     assert [(card.compute_capability, card.memory_mib, card.uuid) for card in first] == [("8.6", 24576, "GPU-1"), ("12.2", 65536, "GPU-2")]
     assert found(bench, monkeypatch) == first
     assert len(bench.runner.ran) == 1
     arrange(bench, "NVIDIA GeForce RTX 3090", "NVIDIA Something New", version="590.44.01")
-    bench.runner.plan(*QUERY, out="00000000:01:00.0, 8.6, 24576\n")
+    bench.runner.plan(*QUERY, out=f"{HEADER}00000000:01:00.0, 8.6, 24576 MiB, 100.00 W, 350.00 W, 350.00 W\n")
     assert found(bench, monkeypatch)[1].compute_capability == "", "another driver is asked anew"
     assert len(bench.runner.ran) == 2
 
 
 def test_a_driver_that_does_not_know_the_question_is_asked_for_the_rest(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     arrange(bench, "GeForce GTX 1080 Ti", version="470.256.02")
-    bench.runner.plan(*QUERY, code=6, out='Field "compute_cap" is not a valid field to query.\n')
-    bench.runner.plan("nvidia-smi", "--query-gpu=pci.bus_id,memory.total", strict.REST, out="00000000:01:00.0, 11178\n")
-    assert found(bench, monkeypatch) == (facts.Gpu("0000:01:00.0", "nvidia", "GeForce GTX 1080 Ti", "GPU-1", "6.1", 11178),)
+    bench.runner.plan(*QUERY, code=2, out='Field "compute_cap" is not a valid field to query.\n')
+    told = HEADER.replace(" compute_cap,", "") + "00000000:01:00.0, 11178 MiB, 125.00 W, 300.00 W, [Unknown Error]\n"
+    bench.runner.plan("nvidia-smi", f"--query-gpu=pci.bus_id,{ASKED}", strict.REST, out=told, times=2)
+    card = facts.Gpu("0000:01:00.0", "nvidia", "GeForce GTX 1080 Ti", "GPU-1", "6.1", 11178, 125, 300)
+    assert found(bench, monkeypatch) == (card,)
+    bench.machine.unlink(cards.MEMORY)
+    assert found(bench, monkeypatch) == (card,)
+    assert len(bench.runner.ran) == 3, "the column that this driver does not know is remembered"
+
+
+def test_what_an_older_program_remembered_is_asked_for_once_more(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrange(bench, "NVIDIA GeForce RTX 3090")
+    bench.put(cards.MEMORY, '{"key": "580.95.05 0000:01:00.0=GPU-1", "boot": "first", "cards": {"0000:01:00.0": {"memory_mib": 24576}}}')
+    bench.runner.plan(*QUERY, out=f"{HEADER}00000000:01:00.0, 8.6, 24576 MiB, 100.00 W, 366.00 W, 350.00 W\n")
+    assert found(bench, monkeypatch)[0].power_default_w == 350
+    assert found(bench, monkeypatch)[0].power_min_w == 100
+    assert len(bench.runner.ran) == 1
+
+
+def test_a_lost_card_costs_its_neighbours_nothing(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrange(bench, "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090")
+    bench.runner.plan(*QUERY, code=15, out=power_cases.case("smi-gpu-lost").input)
+    row = f"{HEADER}00000000:01:00.0, 8.6, 24576 MiB, 100.00 W, 366.00 W, 350.00 W\n"
+    bench.runner.plan(QUERY[0], "-i", "GPU-1", *QUERY[1:], out=row)
+    well, lost = found(bench, monkeypatch)
+    assert (well.memory_mib, well.power_default_w) == (24576, 350)
+    assert (lost.memory_mib, lost.power_default_w) == (0, None)
+    assert found(bench, monkeypatch) == (well, lost)
+    bench.put(BOOT, "second\n")
+    bench.runner.plan(*QUERY, out=f"{row}00000000:02:00.0, 8.6, 24576 MiB, 100.00 W, 366.00 W, 350.00 W\n")
+    assert [card.power_default_w for card in found(bench, monkeypatch)] == [350, 350], "after a reboot it may be there again"
 
 
 def test_a_sick_driver_costs_its_seconds_once_a_boot(bench: strict.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +92,8 @@ def test_a_sick_driver_costs_its_seconds_once_a_boot(bench: strict.Bench, monkey
 
 @pytest.mark.parametrize("cell", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", ""])
 def test_not_available_is_unknown(cell: str) -> None:
-    assert cards.parse(f"0000000F:01:00.0, {cell}, {cell}\n") == {"000f:01:00.0": cards.Said()}
+    row = dict.fromkeys(("compute_cap", "memory.total", "power.min_limit", "power.max_limit", "power.default_limit"), cell)
+    assert cards.parse([{"pci.bus_id": "0000000F:01:00.0", **row}]) == {"000f:01:00.0": cards.Said()}
 
 
 def test_a_card_without_a_driver_is_a_card(bench: strict.Bench) -> None:

@@ -41,6 +41,24 @@ def test_toolkits_and_releases_go_with_what_was_half_made_of_them(bench: strict.
     assert [one["event"] for one in said if one["event"] == "skipped"] == []
 
 
+def test_records_that_were_cut_short_while_they_were_written_go_too(bench: strict.Bench) -> None:
+    """kill -9 in the middle of machine.write: what it was writing lies beside the record."""
+    arrange(bench)
+    for name in (
+        "owned.json",
+        "journal.json",
+        "unsettled",
+        "generations/7.json",
+        "builds/abc.json",
+        "power/before.json",
+        "power/jetson-clocks.store",
+    ):
+        bench.put(f"{store.HOME}/{name}.wattherd-4711", "{")
+    bench.put(f"{store.HOME}/power/before.json.damaged", "{")
+    leave(bench)
+    assert not bench.machine.exists(store.HOME)
+
+
 def test_a_check_says_the_same_and_takes_nothing(bench: strict.Bench) -> None:
     arrange(bench)
     before = bench.tree()

@@ -10,7 +10,8 @@ import zipfile
 
 from wattherd.link import archive
 
-#: Heavy, and needed by few: dataclasses brings inspect, ast, dis and tokenize; tarfile brings three compressors.
+#: Heavy, and needed by few: dataclasses brings inspect, ast, dis and tokenize; tarfile brings three compressors. pynvml (and its ctypes)
+#: is for the child that reads the cards, and for nobody else.
 DEAR = {
     "dataclasses",
     "inspect",
@@ -25,6 +26,9 @@ DEAR = {
     "logging",
     "difflib",
     "glob",
+    "ctypes",
+    "pynvml",
+    "xml",
 }
 
 

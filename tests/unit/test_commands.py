@@ -81,6 +81,14 @@ def test_list_hosts_prints_the_selection_and_stops(inventory: pathlib.Path, word
         (["rollback", "--hosts", "rig1", "--to", "0"], "--to 0"),
         (["rollback", "--hosts", "rig1", "--to=-1"], "--to -1"),
         (["models", "--model", "nope"], "it has: none"),
+        (["power-status", "--watch", "soon"], "--watch soon"),
+        (["power-status", "--watch", "0"], "--watch 0"),
+        (["power-status", "--hosts", "rgs"], "rigs"),
+        (["power-apply"], "--hosts must say"),
+        (["power-apply", "--hosts", "rgs"], "rigs"),
+        (["power-apply", "--hosts", "rig1", "--tags", "powr"], "power"),
+        (["power-apply", "--hosts", "rig1", "--extra-vars", "power={limit: 0.8}"], "power.limit must be watts (250), per cent"),
+        (["power-apply", "--hosts", "rig1", "--restore", "--extra-vars", "power={limit: 0.8}"], "power.limit must be watts (250)"),
         (["no-such-command"], "no-such-command"),
     ],
 )
@@ -138,11 +146,13 @@ def test_every_command_of_this_page_has_help_and_no_automatic_short_flags(invent
     listed = invoke(inventory, "--list").stdout
     for name in (
         "deploy",
+        "power-apply",
         "trust",
         "ping",
         "facts",
         "ask",
         "history",
+        "power-status",
         "rollback",
         "remove",
         "inventory-show",
@@ -197,7 +207,16 @@ def test_remove_asks_nothing_before_it_knows_which_hosts(inventory: pathlib.Path
 
 
 @pytest.mark.parametrize(
-    "words", [["remove", "--yes"], ["rollback"], ["trust"], ["models-gc", "--delete", "--yes"], ["ask", "hi"], ["ping"]]
+    "words",
+    [
+        ["remove", "--yes"],
+        ["power-apply", "--restore", "--reboot"],
+        ["rollback"],
+        ["trust"],
+        ["models-gc", "--delete", "--yes"],
+        ["ask", "hi"],
+        ["ping"],
+    ],
 )
 def test_every_command_that_only_lists_hosts_stops_there(inventory: pathlib.Path, words: list[str]) -> None:
     done = invoke(inventory, *words, "--hosts", "rigs", "--list-hosts", "--json")

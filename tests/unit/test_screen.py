@@ -33,3 +33,20 @@ def test_words_of_a_node_do_not_steer_a_terminal(capsys: pytest.CaptureFixture[s
 def test_a_diff_keeps_its_indents(capsys: pytest.CaptureFixture[str]) -> None:
     screen.Screen().event("titan", {"event": "changed", "id": "x", "action": "fix", "diff": "+\tkey = value\n"})
     assert "+   key = value" in capsys.readouterr().out
+
+
+def test_one_reason_for_many_failures_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A driver that hangs fails eight cards with three settings each: one block of words, and a line for each of the others."""
+    out = screen.Screen()
+    hung = {"code": "driver-silent", "message": "the driver gives no answer", "hint": "reboot"}
+    for host, name, problem in (
+        ("titan", "power:a/limit_w", hung),
+        ("atlas", "power:b/limit_w", hung),
+        ("titan", "power:a/clocks_mhz", hung),
+        ("titan", "file:/x", {"code": "disk-full", "message": "no room"}),
+    ):
+        out.event(host, {"event": "failed", "id": name, "problem": problem})
+    shown = capsys.readouterr().out
+    assert shown.count("the driver gives no answer") == 2, "once for each host"
+    assert "power:a/clocks_mhz  driver-silent, for the same reason" in shown
+    assert "no room" in shown

@@ -45,6 +45,9 @@ class Screen:
         )
         self._live: lives.Live | None = None
         self._rows: dict[str, str] = {}
+        #: Host -> what it last failed with: one broken driver fails each setting of each card with the same words.
+        self._failed: dict[str, tuple[str, str]] = {}
+        self._picture: list[tuple[str, str]] = []
         self._lock = threading.RLock()
         self._logged_s: dict[str, float] = {}
 
@@ -87,6 +90,23 @@ class Screen:
         with self._lock:
             self.out.print(drawn)
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, or of a file that nobody folds."""
+        return self.out.width
+
+    @property
+    def is_live(self) -> bool:
+        return self._live is not None
+
+    def picture(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Lines with their styles that take the place of the last ones; on no terminal they are printed, one picture after the other."""
+        with self._lock:
+            self._picture = list(lines)
+        if self._live is None:
+            for words, style in lines:
+                self.say(words, style)
+
     # -- a Watch
 
     def phase(self, words: str, hosts: Sequence[str]) -> None:
@@ -117,6 +137,10 @@ class Screen:
             problem = message.get("problem")
             told = errors.Problem.from_dict(problem if isinstance(problem, dict) else {})
             told.context.setdefault("resource", name)
+            if self._failed.get(host) == (told.code, told.message):
+                self._line(host, "failed", f"{name}  {told.code}, for the same reason")
+                return
+            self._failed[host] = (told.code, told.message)
             self.problem(told, host)
         elif kind in ("changed", "would_change"):
             self._line(host, kind, f"{name}  {_what(message)}")
@@ -157,10 +181,17 @@ class Screen:
 
     def _render(self) -> tables.Table:
         from rich import table as tables
+        from rich import text
 
         drawn = tables.Table.grid(padding=(0, 2))
         with self._lock:
             rows = list(self._rows.items())
+            picture = self._picture[-max(3, self.out.size.height - 1) :]
+        if picture:
+            # What is wrong stands last: where not all has room, the top goes.
+            for words, style in picture:
+                drawn.add_row(text.Text(words, style=style, no_wrap=True, overflow="ellipsis"))
+            return drawn
         for host, words in rows[: max(3, self.out.size.height - 4)]:
             drawn.add_row(f"[bold]{rich.markup.escape(host)}[/bold]", rich.markup.escape(safe(words)))
         return drawn

@@ -1,8 +1,8 @@
 """The inventory: which hosts exist, how each is reached and what each should be.
 
-`load` reads an Ansible inventory (YAML or INI, with group_vars/, host_vars/ and Wattherd's models.yaml); `select` gives the hosts of
-a pattern as frozen values. Nothing of a host is worked out before it is selected, and the heavy libraries are imported only then.
-Knows no roles and connects to nothing.
+`load` reads an Ansible inventory (YAML or INI, with group_vars/, host_vars/ and Wattherd's models.yaml and sites.yaml); `select` gives
+the hosts of a pattern as frozen values. Nothing of a host is worked out before it is selected, and the heavy libraries are imported only
+then. Knows no roles and connects to nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from wattherd import errors
 from wattherd.inventory import connection as connections
 from wattherd.inventory import names, places
 
 if TYPE_CHECKING:
+    import pydantic
+
     from wattherd.inventory import evaluation, tree
     from wattherd.inventory import pattern as patterns
     from wattherd.inventory import settings as models
     from wattherd.inventory import variables as precedences
 
-OWN = ("roles", "base", "llama_cpp", "cuda", "models", "model_folders", "serve", "proxy")
+OWN = (
+    *("roles", "base", "llama_cpp", "cuda", "models", "model_folders", "serve", "proxy"),
+    *("power", "power_tuned", "price_per_kwh", "currency"),
+)
+M = TypeVar("M", bound="pydantic.BaseModel")
 MAGIC = ("inventory_hostname", "inventory_hostname_short", "inventory_dir", "group_names", "groups", "hostvars", "wattherd_cache")
 
 
@@ -121,16 +127,37 @@ class Inventory:
     @functools.cached_property
     def catalogue(self) -> models.Catalogue:
         """models.yaml; empty when there is none."""
-        from wattherd.inventory import document, evaluation, settings, validation
+        from wattherd.inventory import settings
 
-        file = self.folder / "models.yaml"
+        found = self._beside("models.yaml", settings.Models)
+        return found.models if found is not None else {}
+
+    @functools.cached_property
+    def circuits(self) -> Mapping[str, models.Circuit]:
+        """sites.yaml; empty when there is none. A pattern that selects nothing is an error that says where it stands."""
+        from wattherd.inventory import settings
+
+        found = self._beside("sites.yaml", settings.Sites)
+        circuits = found.circuits if found is not None else {}
+        for name, one in circuits.items():
+            try:
+                self.selection(one.hosts)
+            except errors.Problem as problem:
+                place = f"{self._context.show(self.folder / 'sites.yaml')}: circuits.{name}.hosts"
+                raise errors.Problem(problem.code, f"{place}: {problem.message}", hint=problem.hint, **problem.context) from problem
+        return circuits
+
+    def _beside(self, name: str, model: type[M]) -> M | None:
+        """One of Wattherd's own files beside the inventory; None when it is not there."""
+        from wattherd.inventory import document, evaluation, validation
+
+        file = self.folder / name
         if not file.is_file():
-            return {}
+            return None
         shown = self._context.show(file)
-        given = document.variables(document.compose(document.text(file, shown), shown), shown, "models.yaml")
+        given = document.variables(document.compose(document.text(file, shown), shown), shown, name)
         data = evaluation.Variables("", given, self._common_magic(), self._evaluator)
-        subject = validation.Subject(given, shown)
-        return validation.validated(settings.Models, {name: data[name] for name in given}, subject).models
+        return validation.validated(model, {key: data[key] for key in given}, validation.Subject(given, shown))
 
     def _require(self, name: str) -> None:
         if name not in self._tree.hosts:

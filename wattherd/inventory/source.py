@@ -17,7 +17,7 @@ from wattherd import errors
 from wattherd.inventory import document, names, tree
 
 SOURCES = ("hosts", "hosts.yaml", "hosts.yml", "hosts.ini", "lab.yaml")
-_BESIDE = ("group_vars", "host_vars", "models.yaml")
+_BESIDE = ("group_vars", "host_vars", "models.yaml", "sites.yaml")
 _SECTIONS = ("hosts", "children", "vars")
 _MISSING_HINT = "invoke init DIR makes a project with an inventory; --inventory names another"
 _GROUP = re.compile(r"[^\s:,\[\]!&~@][^\s:,\[\]]*\Z")

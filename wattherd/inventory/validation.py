@@ -29,6 +29,8 @@ _ALLOWED = {
     "model_attributes_type": "a mapping",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
+    "greater_than": "more than {gt}",
+    "float_type": "a number",
     "literal_error": "{expected}",
     "allowed": "{allowed}",
 }

@@ -1,4 +1,4 @@
-"""The graphics cards of this node and what is cheap to know of them: names from the driver, capability by name, memory asked once.
+"""The graphics cards of this node and what is cheap to know of them: names from the driver, capability by name, the rest asked once.
 
 A `hello` must not wake a card, so nvidia-smi runs once for a set of cards and a driver; its words are kept in Wattherd's own cache.
 On a Jetson the device tree names the chip; its nvidia-smi says nothing useful before JetPack 7. Unknown stays unknown.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from wattherd import errors, records
 from wattherd import machine as machines
@@ -20,7 +20,10 @@ from wattherd.wire import facts, fields
 MEMORY = "/var/cache/wattherd/cards.json"
 _PROC = "/proc/driver/nvidia"
 _PCI = "/sys/bus/pci/devices"
+#: A card without persistence is initialised for the question; more than this no `hello` waits.
 _SMI_LIMIT_S = 20.0
+_COLUMNS = ("pci.bus_id", "compute_cap", "memory.total", "power.min_limit", "power.max_limit", "power.default_limit")
+_DEVICE_TREES = ("/proc/device-tree", "/sys/firmware/devicetree/base")
 #: Chips whose nvidia-smi is missing or a stub.
 _NO_SMI = ("tegra210", "tegra186", "tegra194", "tegra234")
 #: Names that leave no doubt, in the driver's words without "NVIDIA" and "Tesla" in front.
@@ -43,16 +46,24 @@ _CAPABILITIES: Tuple[Tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Said:
-    """What nvidia-smi said of one card; "" and 0 where it said N/A."""
+    """What nvidia-smi said of one card; "", 0 and None where it said N/A. The watts are what its power limit may be."""
 
     compute_capability: str = ""
     memory_mib: int = 0
+    power_min_w: Optional[float] = None
+    power_max_w: Optional[float] = None
+    power_default_w: Optional[float] = None
 
 
 def soc(machine: machines.Machine) -> str:
     """A Jetson's chip ("tegra234"), the most exact name of the device tree; empty on everything else."""
-    found = re.findall(r"nvidia,(tegra\d{3})(?=\0|$)", machine.text("/proc/device-tree/compatible"))
+    found = re.findall(r"nvidia,(tegra\d{3})(?=\0|$)", device_tree(machine, "compatible"))
     return found[0] if found else ""
+
+
+def device_tree(machine: machines.Machine, name: str) -> str:
+    """A text of the device tree; /proc/device-tree is the kernel's link to the other place, and may be missing in a container."""
+    return next((text for text in (machine.text(f"{folder}/{name}") for folder in _DEVICE_TREES) if text), "")
 
 
 def found(machine: machines.Machine) -> Tuple[facts.Gpu, ...]:
@@ -98,20 +109,25 @@ def _completed(card: facts.Gpu, said: Optional[Said]) -> facts.Gpu:
     if said is None:
         return card
     return records.replace(
-        card, compute_capability=said.compute_capability or card.compute_capability, memory_mib=said.memory_mib or card.memory_mib
+        card,
+        compute_capability=said.compute_capability or card.compute_capability,
+        memory_mib=said.memory_mib or card.memory_mib,
+        power_min_w=said.power_min_w,
+        power_max_w=said.power_max_w,
+        power_default_w=said.power_default_w,
     )
 
 
 def _remembered(machine: machines.Machine, cards: List[facts.Gpu]) -> Mapping[str, Said]:
-    """By bus. Asked anew for another driver or other cards; a failure counts until the next boot, since each costs seconds."""
-    key = f"{driver.version(machine)} " + " ".join(f"{card.bus}={card.uuid}" for card in cards)
+    """By bus. Asked anew for another driver, other cards or columns; what was not told is asked again at the next boot."""
+    key = f"{' '.join(_COLUMNS)} {driver.version(machine)} " + " ".join(f"{card.bus}={card.uuid}" for card in cards)
     boot = machine.text("/proc/sys/kernel/random/boot_id").strip()
     with contextlib.suppress(ValueError, errors.Problem, OSError):
         kept = fields.document(json.loads(machine.read(MEMORY) or b""), MEMORY)
         rows = fields.document(kept.get("cards"), "cards")
-        if kept.get("key") == key and (rows or kept.get("boot") == boot):
+        if kept.get("key") == key and (all(card.bus in rows for card in cards) or kept.get("boot") == boot):
             return {bus: fields.build(Said, fields.document(row, bus)) for bus, row in rows.items()}
-    said = _ask(machine)
+    said = _ask(machine, cards)
     if machine.is_dir("/var/cache/wattherd"):
         body = {"key": key, "boot": boot, "cards": {bus: fields.plain(row) for bus, row in said.items()}}
         with contextlib.suppress(OSError, errors.Problem):
@@ -119,25 +135,37 @@ def _remembered(machine: machines.Machine, cards: List[facts.Gpu]) -> Mapping[st
     return said
 
 
-def _ask(machine: machines.Machine) -> Dict[str, Said]:
+def _ask(machine: machines.Machine, cards: Sequence[facts.Gpu]) -> Dict[str, Said]:
+    """All cards at once; where one of them is lost, which ends the answer for all, each for itself. A driver that hangs says nothing."""
+    from wattherd.power import described, query
+
     if machine.which("nvidia-smi") is None:
         return {}
-    for keys in ("pci.bus_id,compute_cap,memory.total", "pci.bus_id,memory.total"):  # drivers before 510 do not know compute_cap
-        done = machine.run(["nvidia-smi", f"--query-gpu={keys}", "--format=csv,noheader,nounits"], timeout_s=_SMI_LIMIT_S)
-        if done.code == 0:
-            return parse(done.text)
-        if done.code == 124:
-            break
-    return {}
+    version = driver.version(machine)
+    try:
+        rows, done = query.rows(machine, _COLUMNS, driver=version, limit_s=_SMI_LIMIT_S)
+        lost = {one.bus for one in described.lost(done.words)} if not rows else set()
+        for card in cards if lost else ():
+            if card.bus not in lost:
+                rows += query.rows(machine, _COLUMNS, driver=version, card=card.uuid or card.bus, limit_s=_SMI_LIMIT_S)[0]
+    except errors.Problem:
+        return {}
+    return parse(rows)
 
 
-def parse(text: str) -> Dict[str, Said]:
+def parse(rows: Sequence[Mapping[str, str]]) -> Dict[str, Said]:
     """nvidia-smi's rows by the bus as the kernel writes it. A cell that is no number is N/A in one of its many spellings."""
+    from wattherd.power import cell
+
     said: Dict[str, Said] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        place = re.match(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\Z", cells[0])
-        if place and len(cells) in (2, 3):
-            cap = cells[1] if len(cells) == 3 and re.match(r"\d{1,2}\.\d\Z", cells[1]) else ""
-            said[place.group(1).lower()] = Said(cap, int(cells[-1]) if cells[-1].isdigit() else 0)
+    for row in rows:
+        bus, cap = cell.bus(row.get("pci.bus_id", "")), row.get("compute_cap", "")
+        if bus:
+            said[bus] = Said(
+                cap if re.match(r"\d{1,2}\.\d\Z", cap) else "",
+                cell.whole(row.get("memory.total", "")) or 0,
+                cell.number(row.get("power.min_limit", "")),
+                cell.number(row.get("power.max_limit", "")),
+                cell.number(row.get("power.default_limit", "")),
+            )
     return said

@@ -22,7 +22,8 @@ _FIRST_TO_GO = ("unit",)
 
 @dataclass(frozen=True)
 class Job:
-    """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation.
+    """What to do with a manifest. `only` limits the run to some ids (tags); such a run removes nothing and makes no generation, but for
+    what `roles` (those whose part it brings here whole) no longer want.
 
     `last` is a run after which no records are wanted: everything goes. `coming` are fingerprints of releases that the run behind a check
     would have shipped here before it converges.
@@ -33,6 +34,7 @@ class Job:
     check: bool = False
     diff: bool = False
     only: Optional[FrozenSet[str]] = None
+    roles: FrozenSet[str] = frozenset()
     last: bool = False
     coming: FrozenSet[str] = frozenset()
 
@@ -84,13 +86,11 @@ class Run:
     def _observe(self, wanted: Sequence[base.Resource]) -> Dict[str, Optional[base.State]]:
         """One look per type. A type that cannot look (a conflict on one path) is asked again one by one, in its turn."""
         found: Dict[str, Optional[base.State]] = {}
-        for kind in resources.TYPES:
-            batch = [one for one in wanted if type(one) is kind]
-            if batch:
-                try:
-                    found.update(kind.observe(self.machine, batch))
-                except (errors.Problem, OSError):
-                    continue
+        for kind in dict.fromkeys(type(one) for one in wanted):
+            try:
+                found.update(kind.observe(self.machine, [one for one in wanted if type(one) is kind]))
+            except (errors.Problem, OSError):
+                continue
         return found
 
     def _state(self, resource: base.Resource) -> Optional[base.State]:
@@ -174,10 +174,15 @@ class Run:
             self.tally.add("ok")
             self.emit(event.ok(resource.id))
             return
+        resource.foresee(self.machine, state)
         action = "create" if state is None else "fix"
         shown = self._diff(resource)
         if not self.job.check:
-            self._fix(entry, resource, difference, absent=resource.is_new(self.machine, state) or self._is_ours(entry, resource))
+            try:
+                self._fix(entry, resource, difference, absent=resource.is_new(self.machine, state) or self._is_ours(entry, resource))
+            except base.Deferred as later:
+                self._skip(resource.id, str(later))
+                return
         self.made.update(resource.takes())
         self.tally.add("changed")
         self.emit(event.changed(resource.id, action, difference, check=self.job.check, diff=shown))
@@ -188,12 +193,15 @@ class Run:
         self.owned.manage(entry, absent=absent)
         self.owned.save()
         resource.fix(self.machine, difference, self._teller(resource.id))
-        left = base.delta(resource.wanted(), resource.actual(self.machine))
+        state = resource.actual(self.machine)
+        left = base.delta(resource.wanted(), state)
         if left:
             key, (was, wanted) = next(iter(left.items()))
             raise errors.Problem(
                 "resource-failed", f"{key} is still {was!r} after it was set to {wanted!r}", hint="something else on this node sets it back"
             )
+        for words in resource.remarks(state):
+            self.emit(event.note(words))
 
     def _is_ours(self, entry: manifest.Entry, resource: base.Resource) -> bool:
         return self.owned.created(entry.id) or resource.ours(self.machine)
@@ -241,10 +249,9 @@ class Run:
 
     def _leaving(self) -> List[manifest.Entry]:
         """Owned entries that the manifest no longer wants, last first."""
-        if self.job.only is not None:
-            return []
         wanted = {entry.id for entry in self.job.wanted.resources}
-        return [self.owned.entry(entry_id) for entry_id in reversed(list(self.owned.rows)) if entry_id not in wanted]
+        leaving = [self.owned.entry(entry_id) for entry_id in reversed(list(self.owned.rows)) if entry_id not in wanted]
+        return [entry for entry in leaving if self.job.only is None or entry.role in self.job.roles]
 
     def _remove_all(self, leaving: Sequence[manifest.Entry]) -> bool:
         return all(self._guarded(entry.id, lambda e=entry: self._remove(e)) for entry in leaving)  # type: ignore[misc]
@@ -266,7 +273,13 @@ class Run:
         if not kept and not self.job.check:
             self.emit(event.start(entry.id))
             self._touch(entry.id)
-            resource.remove(self.machine, self._teller(entry.id))
+            try:
+                resource.remove(self.machine, self._teller(entry.id))
+            except base.Deferred as later:
+                self._skip(entry.id, f"no longer wanted, but left as it is: {later}")
+                if resource.gone(self.machine):
+                    self._forget(entry.id)
+                return
             kept = "" if resource.gone(self.machine) else "it is still there after its removal"
         if kept:
             self._keep(entry.id, kept)
@@ -298,7 +311,7 @@ class Run:
     def _settle(self) -> None:
         """The run went through: remember the order, and the generation."""
         if self.job.only is None:
-            order = [entry.id for entry in self.job.wanted.resources]
+            order = [entry.id for entry in self.job.wanted.resources if entry.id in self.owned.rows]  # what was skipped is not ours
             kept = [entry_id for entry_id in self.owned.rows if entry_id not in set(order)]
             self.owned.rows = {entry_id: self.owned.rows[entry_id] for entry_id in kept + order}
         self.owned.save()

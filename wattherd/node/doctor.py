@@ -11,10 +11,11 @@ import json
 import re
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
+from wattherd import errors, store, units
 from wattherd import machine as machines
-from wattherd import store, units
-from wattherd.node import examine, generations, probe
-from wattherd.node.findings import binary, devices, driver, xid
+from wattherd.node import examine, generations, probe, putting_back
+from wattherd.node.findings import binary, devices, driver, keeper, xid
+from wattherd.power import drift, tool, wanted
 from wattherd.resources import driver as modules
 from wattherd.resources import tree
 from wattherd.wire import fields, finding
@@ -48,6 +49,7 @@ def look(machine: machines.Machine, tell: Tell) -> Mapping[str, Any]:
         found += [*devices.of_release(scene, store.CURRENT), *_libraries(machine, deployed, library_path)]
     tell("what each unit does")
     found += examine.look(machine, services, scene, deployed)
+    found += _power(machine)
     found += _records(machine, installed=bool(deployed.path) or generations.latest(machine) is not None)
     ordered = sorted(_distinct(found), key=lambda one: (one.rank, one.where))
     release = f"release b{deployed.number}" if deployed.number else "a release" if deployed.path else "no release"
@@ -75,13 +77,24 @@ def _records(machine: machines.Machine, *, installed: bool) -> List[finding.Find
     return found
 
 
+def _power(machine: machines.Machine) -> List[finding.Finding]:
+    has_policy = machine.exists(wanted.POLICY)
+    active = machine.run(["systemctl", "is-active", keeper.UNIT], timeout_s=_SHORT_S).text.strip() if has_policy else ""
+    record = drift.load(machine)
+    return keeper.judge(record, putting_back.standing(machine, record), active)
+
+
 # -- driver and cards
 
 
 def _smi(machine: machines.Machine) -> machines.Result:
+    """One probe at a time, here too: while one is stuck in the driver, that is the finding."""
     if machine.which("nvidia-smi") is None:
         return machines.Result(127, b"", b"")
-    return machine.run(["nvidia-smi", "-L"], timeout_s=_LONG_S)
+    try:
+        return tool.smi(machine, ["-L"], limit_s=_LONG_S)
+    except errors.Problem as problem:
+        return machines.Result(124, b"", problem.message.encode())
 
 
 def _driver(machine: machines.Machine, smi: machines.Result) -> List[finding.Finding]:

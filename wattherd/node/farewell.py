@@ -12,7 +12,8 @@ from typing import Iterator, List
 from wattherd import machine as machines
 from wattherd import store, units
 from wattherd.node import converge, generations
-from wattherd.resources import secret, toolkit, tree
+from wattherd.power import wanted
+from wattherd.resources import program, secret, toolkit, tree
 from wattherd.wire import event, manifest
 
 RELEASES = store.RELEASES
@@ -23,13 +24,19 @@ FOLDERS = (
     secret.KEPT,
     generations.FOLDER,
     f"{store.HOME}/pending",
+    wanted.STATE,
     store.HOME,
     RELEASES,
     toolkit.HOME,
+    program.HOME,
     "/opt/wattherd",
 )
 _BLOB = re.compile(r"[0-9a-f]{64}(\.partial|\.lock)?\Z")
-_RECORD = re.compile(r"[0-9a-z.-]+\.json\Z")
+#: Also one that was cut short while it was written (machine.write).
+_RECORD = re.compile(r"[0-9a-z.-]+\.json(\.wattherd-[0-9]+)?\Z")
+_HALF = re.compile(r"[a-z-]+(\.json)?\.wattherd-[0-9]+\Z")
+#: What is remembered of power, a damaged one that was put aside, and one that was cut short while it was written.
+_POWER = re.compile(r"[0-9a-z-]+\.(json|store)(\.damaged|\.wattherd-[0-9]+)?\Z")
 
 
 def leave(machine: machines.Machine, host: str, emit: converge.Emit, *, check: bool) -> converge.Tally:
@@ -66,7 +73,10 @@ def _own(machine: machines.Machine) -> Iterator[str]:
         for name in machine.names(folder):
             if tree.is_half(name) or tree.is_marked(machine, f"{folder}/{name}"):
                 yield f"{folder}/{name}"
-    for folder, mine in ((store.BLOBS, _BLOB), (secret.KEPT, _BLOB), (store.BUILDS, _RECORD), (generations.FOLDER, _RECORD)):
+    yield from program.own(machine)
+    records = ((store.BUILDS, _RECORD), (generations.FOLDER, _RECORD), (wanted.STATE, _POWER), (store.HOME, _HALF))
+    own = ((store.BLOBS, _BLOB), (secret.KEPT, _BLOB), *records)
+    for folder, mine in own:
         yield from (f"{folder}/{name}" for name in machine.names(folder) if mine.match(name))
     for path in (generations.OWNED, generations.JOURNAL, generations.UNSETTLED):
         if machine.exists(path):
@@ -74,7 +84,7 @@ def _own(machine: machines.Machine) -> Iterator[str]:
 
 
 def _delete(machine: machines.Machine, path: str) -> None:
-    if machine.is_dir(path):
+    if machine.is_dir(path) and machine.readlink(path) is None:
         machine.remove_tree(path)
     else:
         machine.unlink(path)

@@ -11,6 +11,7 @@ from typing import Dict, List, Set, Tuple
 from wattherd import machine as machines
 from wattherd import store
 from wattherd.node import cards, generations, toolchains
+from wattherd.power.jetson import conf
 from wattherd.resources import driver
 from wattherd.wire import facts
 
@@ -21,6 +22,8 @@ _LEVELS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
 )
 _CPUINFO_BYTES = 16 * 1024
+#: Only a node of the lab has it, and only with simulated cards or a simulated board.
+_SIMULATED = "/etc/wattherd-lab-simulated"
 
 
 def facts_of(machine: machines.Machine) -> facts.Facts:
@@ -39,6 +42,8 @@ def facts_of(machine: machines.Machine) -> facts.Facts:
         tools=toolchains.tools(machine),
         jetson=_jetson(machine),
         soc=cards.soc(machine),
+        power_modes=tuple(conf.read(machine).numbers),
+        simulated=machine.exists(_SIMULATED),
         user=machine.owner_name(os.geteuid()),
         builds=tuple(store.builds(machine).values()),
         release=os.path.basename(machine.readlink(store.CURRENT) or ""),
@@ -78,7 +83,7 @@ def _cpu(machine: machines.Machine) -> facts.Cpu:
         pairs = _pairs(first, ":")
         architecture = os.uname().machine
         level = _level(set(pairs.get("flags", "").split())) if architecture == "x86_64" else ""
-        model = pairs.get("model name") or pairs.get("Model") or machine.text("/proc/device-tree/model").strip("\0\n")
+        model = pairs.get("model name") or pairs.get("Model") or cards.device_tree(machine, "model").strip("\0\n")
         return facts.Cpu(architecture, model, os.cpu_count() or 0, level)
     return facts.Cpu(os.uname().machine, threads=os.cpu_count() or 0)
 

@@ -17,11 +17,14 @@ from wattherd import machine as machines
 from wattherd.node import converge, generations, probe, secrets
 from wattherd.wire import event, facts, fields, frame, manifest
 
-LOCK = "/run/wattherd.lock"
+LOCK = store.LOCK
 HEARTBEAT_S = 5.0
 #: A run whose controller was killed ends after the step it is in; a second controller's run may be short. Both are worth a wait.
 LOCK_WAIT_S = 90.0
+#: tuning_record.RECORD, spelled here so that only a session that finds it pays for the cards.
+TUNED = "/var/lib/wattherd/power/tune.json"
 _MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
+_POWER_POLICY = "power-policy"
 
 
 class Session:
@@ -136,17 +139,37 @@ class Session:
         wanted, body = self.current()
         coming = _fingerprints(fields.objects(order, "coming"))
         diff = fields.flag(order, "diff", default=False)
-        job = converge.Job(wanted, body, check=check, diff=diff, only=_only(order), coming=coming)
+        roles = frozenset(fields.texts(order, "roles")) if "roles" in order else frozenset()
+        job = converge.Job(wanted, body, check=check, diff=diff, only=_only(order), roles=roles, coming=coming)
         if check:
             return _result(converge.Run(self.machine, job, self.emit).converge())
         with self.lock():
             self.tell_interrupted()
             store.prepare(self.machine)
+            has_power = any(entry.type == _POWER_POLICY for entry in wanted.resources)
+            if has_power:
+                self._hold_again()
             tally = converge.Run(self.machine, job, self.emit).converge()
             # Also after a failure: that run ended, and said why. Only one that was cut short leaves its journal.
             generations.finish(self.machine)
             secrets.prune(self.machine, wanted)
-            return _result(tally)
+            return {**_result(tally), **(self._unconfirmed() if has_power else {})}
+
+    def _hold_again(self) -> None:
+        """What the keeper has given up to somebody else is held again: an operator applies."""
+        from wattherd.power import drift  # no session without power pays for it
+
+        drift.lift(self.machine)
+
+    def _unconfirmed(self) -> Mapping[str, Any]:
+        """The seconds that a new power policy has until somebody must have confirmed it, counted from the end of this run."""
+        from wattherd.power import pending
+
+        waiting = pending.waiting(self.machine)
+        if waiting is None or waiting.why:
+            return {}
+        pending.renew(self.machine, waiting)
+        return {"unconfirmed_s": waiting.confirm_s}
 
     def tell_interrupted(self) -> None:
         before = generations.interrupted(self.machine)
@@ -248,6 +271,8 @@ class Session:
     def power_tune(self, order: fields.Document) -> Mapping[str, Any]:
         from wattherd.node import tuning
 
+        if fields.flag(order, "check", default=False):
+            return tuning.tune(self.machine, order, self.emit)
         with self.lock():
             return tuning.tune(self.machine, order, self.emit)
 
@@ -267,9 +292,18 @@ class Session:
             self._wait_for_lock(handle)
             os.truncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}".encode(), 0)
+            self._set_back()
             yield
         finally:
             os.close(handle)
+
+    def _set_back(self) -> None:
+        """Whoever writes first after a sweep of power limits that was killed sets its cards back, whatever he came for."""
+        if self.machine.exists(TUNED):
+            from wattherd.power import tuning_record
+
+            for words in tuning_record.recover(self.machine):
+                self.emit(event.note(words))
 
     def _wait_for_lock(self, handle: int) -> None:
         limit_s = self.machine.monotonic_s() + LOCK_WAIT_S

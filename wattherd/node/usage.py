@@ -24,7 +24,7 @@ def measure(machine: machines.Machine, order: fields.Document) -> Mapping[str, A
     """`servers`: objects with name, url, key_file and router. Gives a row for each model that is asked, in their order."""
     rows: List[Dict[str, Any]] = []
     for server in fields.objects(order, "servers"):
-        url, headers = fields.text(server, "url"), _headers(machine, fields.text(server, "key_file", ""))
+        url, headers = fields.text(server, "url"), authorization(machine, fields.text(server, "key_file", ""))
         name = fields.text(server, "name")
         if fields.flag(server, "router", default=False):
             loaded = _loaded(machine, url, headers)
@@ -34,7 +34,8 @@ def measure(machine: machines.Machine, order: fields.Document) -> Mapping[str, A
     return {"uses": rows}
 
 
-def _headers(machine: machines.Machine, path: str) -> str:
+def authorization(machine: machines.Machine, path: str) -> str:
+    """The header line for a server whose API key lies in the file `path`; empty where none is asked for."""
     if not path:
         return ""
     key = secret.api_key(machine.text(place.plain_path("usage", path)))

@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a card drew. `sensor` is average, instant, or total (a sum that does not say); `source` names who told: nvml, nvidia-smi, ina3221.
+    """What a card drew. `sensor` is average, instant, or total (it does not say); `source` names who told: nvml, nvidia-smi, ina3221.
 
     `window_s` is how long the sensor averages, 0 for an instant, None where that is not known. `basis` says what the figure covers
     where that is not the whole card: "module, not board input".
@@ -52,7 +52,10 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a card: its context alone keeps many cards awake. `unit` is its systemd unit, `model` what it serves."""
+    """A process that holds a card: its context alone keeps many cards awake. `unit` is its systemd unit, `model` what it serves.
+
+    `asleep`: a llama-server that has put its model down and keeps its context; None is unknown, or no server of a model.
+    """
 
     pid: int
     name: str = ""
@@ -60,6 +63,7 @@ class Holder:
     user: str = ""
     unit: str = ""
     model: str = ""
+    asleep: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Card:
 
     `throttle` names the reasons that are active (`wattherd.power.throttle`), `binding` those of them that really hold the card back;
     `violations_ns` are the driver's own counters of how long each has. `unknown` maps a field to why it has no value.
+    `draw_instant_w` is the other sensor, where `draw` averages. `unified`: its memory is the host's. `suspended`: it sleeps (runtime power
+    management) and was not woken for this look. `capability` is NVIDIA's compute capability, (8, 6); empty is unknown.
     """
 
     uuid: str
@@ -76,6 +82,7 @@ class Card:
     name: str = ""
     limits: Limits = field(default_factory=Limits)
     draw: Optional[Draw] = None
+    draw_instant_w: Optional[float] = None
     energy_mj: Optional[int] = None
     clocks: Clocks = field(default_factory=Clocks)
     pstate: Optional[int] = None
@@ -87,6 +94,9 @@ class Card:
     fan_percent: Optional[int] = None
     memory_used_mib: Optional[int] = None
     memory_total_mib: Optional[int] = None
+    unified: bool = False
+    suspended: bool = False
+    capability: Tuple[int, ...] = ()
     persistence: Optional[bool] = None
     mig: Optional[bool] = None
     throttle: Tuple[str, ...] = ()
@@ -131,7 +141,7 @@ class Board:
 class Look:
     """All of one node, read once. `source` is nvml or nvidia-smi; `epoch` changes with every boot and every reload of the driver.
 
-    `fault` says why no card could be read at all (no driver, driver and library of two versions, the driver does not answer).
+    `fault` says why no card could be read at all, `fault_kind` in one word: silent, mismatch, no-driver, no-library, no-permission, failed.
     """
 
     cards: Tuple[Card, ...] = ()
@@ -141,6 +151,7 @@ class Look:
     epoch: str = ""
     fault: str = ""
     fault_hint: str = ""
+    fault_kind: str = ""
     notes: Tuple[str, ...] = ()
 
     def card(self, uuid: str) -> Optional[Card]:

@@ -15,6 +15,10 @@ State = Dict[str, Any]
 Delta = Dict[str, Tuple[object, object]]
 
 
+class Deferred(Exception):  # noqa: N818 - no error: the field's word is "skipped"
+    """Raised by `fix` and `remove` for what cannot be done now, or not here, and is no failure: it is skipped, and its text says why."""
+
+
 class Tell(Protocol):
     """How long work speaks: words, how much of how much, and in what (bytes, objects, s; total 0 is unknown)."""
 
@@ -86,6 +90,13 @@ class Resource(abc.ABC):
 
     def preflight(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to say here
         """Raise a Problem for what would make `fix` fail, before anything on the node is touched. Reads only."""
+
+    def foresee(self, machine: machines.Machine, state: Optional[State]) -> None:  # noqa: B027 - most types have nothing to foresee
+        """Raise a Problem for what `fix` would find broken on this node, in a check as in a run: this resource alone fails. Reads only."""
+
+    def remarks(self, state: Optional[State]) -> Tuple[str, ...]:  # noqa: ARG002 - the surface of those that have something to say
+        """What a person should hear of the state that a fix has led to, although it is the wanted one."""
+        return ()
 
     def notes(self, machine: machines.Machine) -> Tuple[str, ...]:  # noqa: ARG002 - the surface of those that have something to say
         """What a person should hear before this is fixed although nothing is wrong with it. Asked after `preflight`. Reads only."""

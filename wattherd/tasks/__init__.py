@@ -7,11 +7,13 @@ from typing import Any
 
 from invoke.collection import Collection
 
-from wattherd.tasks import change, look, models
+from wattherd.tasks import change, look, models, power
 
 #: In the order of `invoke --list`'s readers: what changes machines, then what looks.
 _TASKS: tuple[Any, ...] = (
     change.deploy,
+    power.power_apply,
+    power.power_tune,
     change.trust,
     change.rollback,
     change.remove,
@@ -20,6 +22,7 @@ _TASKS: tuple[Any, ...] = (
     look.facts,
     look.ask,
     look.doctor,
+    power.power_status,
     look.history,
     look.endpoints,
     look.inventory_show,

@@ -10,6 +10,7 @@ import gc
 import inspect
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from invoke.tasks import task as make_task
 from wattherd import errors
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from wattherd.console import Screen
     from wattherd.verbs import access as accesses
     from wattherd.verbs import project as projects
@@ -136,9 +139,13 @@ def command(
     *,
     help: dict[str, str] | None = None,
     positional: Iterable[str] = (),
+    optional: Iterable[str] = (),
     name: str | None = None,
 ) -> Callable[[Body], Any]:
-    """Make a task of `body(common, **own)`, which returns the exit code. Its own flags are its keyword parameters."""
+    """Make a task of `body(common, **own)`, which returns the exit code. Its own flags are its keyword parameters.
+
+    An `optional` one may stand alone, without its value: it is then True.
+    """
 
     def wrap(body: Body) -> Any:
         own = list(inspect.signature(body).parameters.values())[1:]
@@ -157,7 +164,15 @@ def command(
         task.__name__ = body.__name__
         texts = {key: text for key, text in _HELP.items() if key in flags} | (help or {})
         iterable = [key for key in ("extra_vars",) if key in flags]
-        return make_task(task, name=name, help=texts, positional=list(positional), iterable=iterable, auto_shortflags=False)
+        return make_task(
+            task,
+            name=name,
+            help=texts,
+            positional=list(positional),
+            optional=list(optional),
+            iterable=iterable,
+            auto_shortflags=False,
+        )
 
     return wrap
 
@@ -218,6 +233,16 @@ def number(flag: str, value: object, most: int) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most:
         return int(text)
     raise errors.Problem("bad-flag", f"--{flag} {text[:40]} is not a number from 1 to {most:,}")
+
+
+def decimal(flag: str, value: object, most: int) -> Decimal:
+    """A number above 0, exactly as it was written."""
+    from decimal import Decimal
+
+    text = str(value)
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) and 0 < Decimal(text) <= most:
+        return Decimal(text)
+    raise errors.Problem("bad-flag", f"--{flag} {text[:40]} is not a number above 0 and up to {most:,}")
 
 
 def extra_vars(given: Iterable[str]) -> dict[str, object]:

@@ -44,7 +44,7 @@ def ask(reach: access.Access, selection: project.Selection, question: Question, 
 
 
 def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answer:
-    server, model = _server(host, question.server)
+    server, model = server_of(host, question.server)
     opened = reach.open(host)
     try:
         order = {
@@ -73,7 +73,7 @@ def _one(reach: access.Access, host: inventory.Host, question: Question) -> Answ
     )
 
 
-def _server(host: inventory.Host, name: str | None) -> tuple[settings.Serve, str]:
+def server_of(host: inventory.Host, name: str | None) -> tuple[settings.Serve, str]:
     """The instance, and the model to ask for where it is a router: the one that was named, else the first that starts with it."""
     served = host.settings.serve
     if not served:

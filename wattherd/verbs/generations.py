@@ -50,7 +50,7 @@ def rollback(reach: access.Access, selection: project.Selection, options: Option
     order: dict[str, object] = {"verb": "rollback", "check": options.check, "diff": options.diff}
     if options.to is not None:
         order["to"] = options.to
-    return _on_all(reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check)
+    return on_all(reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check)
 
 
 def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> running.Report:
@@ -59,10 +59,10 @@ def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch
     def work(opened: session.Session, name: str, on_event: session.OnEvent) -> fields.Document:
         return opened.call({"verb": "remove", "host": name, "check": check}, None, on_event)
 
-    return _on_all(reach, selection, seen, "remove", work, check=check)
+    return on_all(reach, selection, seen, "remove", work, check=check)
 
 
-def _on_all(
+def on_all(
     reach: access.Access,
     selection: project.Selection,
     seen: watch.Watch,
@@ -71,6 +71,7 @@ def _on_all(
     *,
     check: bool,
 ) -> running.Report:
+    """One verb of the nodes' own on every selected host, in a session of each."""
     begun_s = time.monotonic()
     hosts = {host.name: host for host in project.hosts_of(reach.project.load(selection), selection, writes=True)}
     counts = {name: fleet.Count() for name in hosts}

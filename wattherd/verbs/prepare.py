@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import inventory, material, role
+from wattherd.link import archive
 from wattherd.serving.secrets import Book
 from wattherd.sources import toolkit
 from wattherd.verbs import models, project, secrets
@@ -50,6 +51,7 @@ class Sources:
             archive=self.archives.get(host.name),
             secrets=self.secrets,
             toolkits=toolkit.offers(),
+            program=archive.program().digest,
         )
 
 

@@ -6,8 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import errors, fleet
-from wattherd.verbs import access, watch
-from wattherd.wire import event, fields, manifest
+from wattherd.powering import plan as powering
+from wattherd.verbs import access, sightings, watch
+from wattherd.wire import event, facts, fields, manifest
+
+#: How a node's reason begins when a setting waits for a reboot.
+REBOOT_REQUIRED = "reboot required"
+
+
+def waits(message: Mapping[str, object]) -> bool:
+    """This setting can be had only by a reboot of its node."""
+    return message.get("event") == "skipped" and str(message.get("reason")).startswith(REBOOT_REQUIRED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +41,13 @@ class Report:
 
 @dataclass
 class Run:
-    """One run: what the steps share. Lives for one call of `deploy`."""
+    """One run: what the steps share. Lives for one call of `deploy` or `power-apply`.
+
+    `whole_roles` are roles whose part of a node is brought to its manifest whole, although the run is limited: what such a role no longer
+    wants goes. `apart` are resources that were told of once for all hosts of a kind, by host; `waiting` are those that wait for a reboot.
+    `staged`: the nodes have their manifests already. `sighted` is what was seen of each host's cards before, `told` the facts of this run
+    with what they lack of that.
+    """
 
     reach: access.Access
     options: Options
@@ -47,6 +62,14 @@ class Run:
     mended: dict[str, set[str]] = field(default_factory=dict)
     contexts: dict[str, list[str]] = field(default_factory=dict)
     doubts: dict[str, list[str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    power: dict[str, powering.Plan] = field(default_factory=dict)
+    apart: dict[str, frozenset[str]] = field(default_factory=dict)
+    waiting: dict[str, set[str]] = field(default_factory=dict)
+    whole_roles: tuple[str, ...] = ()
+    staged: bool = False
+    sighted: Mapping[str, sightings.Sighting] = field(default_factory=dict)
+    told: dict[str, facts.Facts] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -61,6 +84,11 @@ class Run:
             if arrived and message.get("event") == "ok":
                 message = {"event": "changed", "id": resource_id, "action": "fix", "delta": {"content": ["damaged", "sent anew"]}}
             self.counts[name].see(message)
+            if message.get("event") == "skipped":
+                if resource_id in self.apart.get(name, ()):
+                    return
+                if waits(message):
+                    self.waiting.setdefault(name, set()).add(resource_id)
             self.seen.event(name, message)
 
         answer = self.sessions.live[name].call(order, body, on_event)

@@ -24,6 +24,7 @@ def stage(run: running.Run, sources: prepare.Sources) -> None:
                 if name not in run.lost:
                     run.drop(name, one.problem)
     run.each(run.names, "stage", lambda name: _send_missing(run, name, sources))
+    run.staged = True
 
 
 def foresee(run: running.Run) -> dict[str, list[dict[str, object]]]:

@@ -29,8 +29,8 @@ all:
 """
 
 _ALL = """\
-# What every host should be. Known keys: roles, base, cuda, llama_cpp, models, model_folders, serve, proxy (docs/inventory.md of Wattherd
-# has all of them); others are free for your templates.
+# What every host should be. Known keys: roles, base, cuda, llama_cpp, models, model_folders, serve, proxy, power, power_tuned,
+# price_per_kwh, currency (docs/inventory.md of Wattherd has all of them); others are free for your templates.
 roles: [base]
 
 # With these roles the hosts build llama.cpp (for CUDA where an NVIDIA GPU is), hold models, and serve them behind HAProxy:
@@ -44,6 +44,22 @@ roles: [base]
 #     context: 4096
 #     slots: 2
 #     output_cap: 1024
+
+# The role power (last) holds cards to a power limit and Jetsons to a mode, through reboots too. Look first, it needs nothing:
+# invoke power-status
+# roles: [base, cuda, llama_cpp, models, server, proxy, power]
+# power:
+#   limit: 80%              # of each card's own default; or watts: 280
+#   clocks: 0,1700          # a ceiling in MHz; the 0 lets an idle card sleep
+#   base_load_w: 90         # what a host draws beside its cards
+#   budget_w: 850           # what its power supply gives: more is refused, with limits that would fit
+# price_per_kwh: 0.31
+"""
+
+_SITES = """\
+# What hangs on one fuse. A run that would let its hosts draw more than it bears is refused, with limits that would fit.
+circuits: {}
+#   attic: {volts: 230, amps: 16, usable_percent: 80, hosts: gpu-fleet}
 """
 
 _MODELS = """\
@@ -58,6 +74,7 @@ _FILES = {
     "inventory/hosts.yaml": _HOSTS,
     "inventory/group_vars/all.yaml": _ALL,
     "inventory/models.yaml": _MODELS,
+    "inventory/sites.yaml": _SITES,
     ".gitignore": "# Keys lie here, or better in a password store: docs/keys.md of Wattherd.\nsecrets/\n",
     "roles/README.md": "Your own roles: one module each, `def resources(host, facts)`. docs/how-to/role.md of Wattherd shows one.\n",
     "templates/README.md": "Texts of your roles: templates/<role>/<name>.j2. A file here wins over Wattherd's own of the same name.\n",

@@ -48,6 +48,11 @@ def progress(resource_id: str, words: str, done: float, total: float, unit: str 
     return {"event": "progress", "id": resource_id, "words": words, "done": done, "total": total, "unit": unit}
 
 
+def step(sweep_id: str, measured: Mapping[str, Any], done: int, total: int, left_s: float) -> Dict[str, Any]:
+    """One step of a sweep of power limits, as it is measured: `done` of `total`, and about how many seconds the rest takes."""
+    return {"event": "step", "id": sweep_id, "step": dict(measured), "done": done, "total": total, "left_s": left_s}
+
+
 def note(words: str) -> Dict[str, Any]:
     """Something found that the operator should read, such as a run that was interrupted before."""
     return {"event": "note", "words": words}

@@ -131,7 +131,10 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Facts:
-    """`power_modes` are the names that a Jetson's own nvpmodel.conf has, in its order."""
+    """`power_modes` are the names that a Jetson's own nvpmodel.conf has, in its order.
+
+    `simulated`: the cards or the board of this node are the lab's, and every figure of theirs is to be called simulated.
+    """
 
     system: System
     cpu: Cpu
@@ -146,6 +149,7 @@ class Facts:
     jetson: str = ""
     soc: str = ""
     power_modes: Tuple[str, ...] = ()
+    simulated: bool = False
     user: str = ""
     builds: Tuple[Built, ...] = ()
     release: str = ""

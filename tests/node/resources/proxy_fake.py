@@ -72,6 +72,9 @@ class Proxy:
             return f"{name}={worker.environment[name]}\n\n" if name in worker.environment else "Variable not found\n\n"
         if words.startswith("show servers state "):
             return self._states(worker, words.rpartition(" ")[2])
+        if re.match(r"(disable|enable) frontend \S+\Z", words):
+            self.said.append(f"{worker.pid} {words}")
+            return "\n"
         change = re.match(r"set server (\S+) (state drain|state ready|health down)\Z", words)
         assert change, f"this proxy does not know {words}"
         self.said.append(f"{worker.pid} {change[2]}")

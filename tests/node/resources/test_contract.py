@@ -1,4 +1,4 @@
-"""The four cases that every resource type owes, run for each type in TYPES.
+"""The four cases that every resource type owes, run for each type in PLACES.
 
 The cases of a type are four functions in `cases/<type>.py`. Each arranges a node and returns the resource:
 
@@ -27,11 +27,12 @@ NAMES = ("absent", "drifted", "settled", "checked")
 
 
 def _cases(kind: type[base.Resource]) -> ModuleType:
-    name = f"tests.node.resources.cases.{kind.TYPE}"
-    assert importlib.util.find_spec(name), f"resource type '{kind.TYPE}' has no cases: write tests/node/resources/cases/{kind.TYPE}.py"
+    file = kind.TYPE.replace("-", "_")
+    name = f"tests.node.resources.cases.{file}"
+    assert importlib.util.find_spec(name), f"resource type '{kind.TYPE}' has no cases: write tests/node/resources/cases/{file}.py"
     module = importlib.import_module(name)
     missing = [name for name in NAMES if not callable(getattr(module, name, None))]
-    assert not missing, f"cases/{kind.TYPE}.py lacks {', '.join(missing)}"
+    assert not missing, f"cases/{kind.TYPE.replace('-', '_')}.py lacks {', '.join(missing)}"
     return module
 
 
@@ -45,7 +46,7 @@ def _difference(resource: base.Resource, bench: strict.Bench) -> base.Delta:
     return base.delta(resource.wanted(), resource.observe(bench.machine, [resource])[resource.id])
 
 
-every_type = pytest.mark.parametrize("kind", resources.TYPES, ids=lambda kind: str(kind.TYPE))
+every_type = pytest.mark.parametrize("kind", resources.types(), ids=lambda kind: str(kind.TYPE))
 
 
 @every_type

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
+
+from wattherd.inventory import settings
+
 _SHA = "a" * 64
+_LIMITS = "watts (250), per cent of the card's own default ('80%') or 'efficient'"
 
 # key, a value that is taken (None: see what it becomes), the value as it is kept, a value that is refused, what the error says is allowed
 KEYS: tuple[tuple[str, object, object, object, str], ...] = (
@@ -123,6 +128,33 @@ KEYS: tuple[tuple[str, object, object, object, str], ...] = (
     ("serve[0].watchdog.interval_s", 5, 5, 1, "at least 5"),
     ("proxy.metrics_port", 9404, 9404, 0, "at least 1"),
     ("proxy.max_connections", 100, 100, 0, "at least 1"),
+    ("power.limit", "80%", settings.Limit(percent=80), "80 percent", _LIMITS),
+    ("power.clocks", "0,1400", (0, 1400), "1400", "'LEAST,MOST' in MHz, such as '0,1400'"),
+    ("power.memory_clocks", [0, 5001], (0, 5001), [5001, 405], "the least first"),
+    ("power.persistence", True, True, "enabled", "true or false, not 'enabled'"),
+    ("power.temperature_c", 75, 75, 20, "at least 30"),
+    ("power.mode", "MODE_30W", "MODE_30W", 2, "a power mode's name, such as '25W' or 'MAXN' (not its number"),
+    ("power.pin_clocks", False, False, "maximum", "true or false"),
+    ("power.fan", "quiet", "quiet", "50 %", "a fan profile's name"),
+    ("power.confirm_s", 60, 60, 5, "at least 30"),
+    ("power.base_load_w", 80, 80.0, -1, "at least 0"),
+    ("power.budget_w", 850, 850.0, 0, "more than 0"),
+    (
+        "power.cards",
+        {"RTX 3090": {"limit": 280}, "GPU-1a2b3c4d": {"clocks": None}},
+        {"RTX 3090": settings.CardPower(limit=settings.Limit(watts=280)), "GPU-1a2b3c4d": settings.CardPower(clocks=None)},
+        {"GPU-1a2b": {}},
+        "at least its first 8 characters after 'GPU-'",
+    ),
+    (
+        "power_tuned",
+        {"GPU-1a2b3c4d": {"limit_w": 220, "tok_s": 41.5, "measured_at": "2026-12-01T03:00:00"}},
+        {"GPU-1a2b3c4d": settings.Tuned(limit_w=220, tok_s=41.5, measured_at="2026-12-01T03:00:00")},
+        {"GPU-1a2b3c4d": {"tok_s": 41.5}},
+        "given limit_w or clocks_mhz",
+    ),
+    ("price_per_kwh", 0.31, decimal.Decimal("0.31"), "0,31", "the price of one kWh with a point, such as 0.31"),
+    ("currency", "CHF", "CHF", "eur", "a currency's three letters"),
 )
 #: What an entry needs beside the key that is tried.
 REQUIRED: dict[str, dict[str, object]] = {

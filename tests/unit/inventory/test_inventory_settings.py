@@ -61,7 +61,8 @@ def test_every_key_is_in_the_table() -> None:
 def _keys(model: type[pydantic.BaseModel], path: str) -> set[str]:
     found: set[str] = set()
     for name, field in model.model_fields.items():
-        inner = list(validation._models_in(field.annotation))
+        # Entries of a dictionary have names of their own, so a table's row is the whole of it.
+        inner = list(validation._models_in(field.annotation)) if "dict[" not in str(field.annotation) else []
         many = "[0]" if inner and "tuple" in str(field.annotation) else ""
         found |= _keys(inner[0], f"{path}{name}{many}.") if inner else {f"{path}{name}"}
     return found

@@ -123,12 +123,13 @@ def test_skipped_files_are_named(load: Load) -> None:
         "hosts": "h\n",
         "models.yaml": "models: {}\n",
         "sites.yaml": "",
+        "tariff.yaml": "",
         "web.ini": "",
         ".hidden": "",
         "group_vars/all": "",
         "old/x": "",
     }
-    assert load(files).skipped == ("old", "sites.yaml", "web.ini")
+    assert load(files).skipped == ("old", "tariff.yaml", "web.ini")
 
 
 @pytest.mark.parametrize(

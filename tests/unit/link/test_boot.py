@@ -12,7 +12,7 @@ from wattherd import errors
 from wattherd.link import archive, boot, local, session, transport
 
 STAGE_BUDGET_BYTES = 1100
-PROGRAM_BUDGET_BYTES = 420_000
+PROGRAM_BUDGET_BYTES = 480_000
 
 
 @pytest.fixture

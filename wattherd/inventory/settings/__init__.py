@@ -12,17 +12,22 @@ from wattherd.inventory.settings.base import Base, Directory, File, Link, Unit, 
 from wattherd.inventory.settings.catalogue import Adapter, Catalogue, Model, Models, Part
 from wattherd.inventory.settings.kinds import Many, Name, Path, wrong
 from wattherd.inventory.settings.llama import Cuda, LlamaCpp
+from wattherd.inventory.settings.power import CardPower, Currency, Limit, Power, Price, Tuned, TunedCards
 from wattherd.inventory.settings.secret import Secret, Vault
 from wattherd.inventory.settings.serving import Draft, Limits, Options, Preset, Proxy, Queue, Router, Serve, Tls, UsedAdapter, Watchdog
+from wattherd.inventory.settings.sites import Circuit, Sites
 
 __all__ = [
     "Adapter",
     "Base",
+    "CardPower",
     "Catalogue",
+    "Circuit",
     "Cuda",
     "Directory",
     "Draft",
     "File",
+    "Limit",
     "Limits",
     "Link",
     "LlamaCpp",
@@ -30,6 +35,7 @@ __all__ = [
     "Models",
     "Options",
     "Part",
+    "Power",
     "Preset",
     "Proxy",
     "Queue",
@@ -37,7 +43,9 @@ __all__ = [
     "Secret",
     "Serve",
     "Settings",
+    "Sites",
     "Tls",
+    "Tuned",
     "Unit",
     "UsedAdapter",
     "User",
@@ -56,6 +64,10 @@ class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
     model_folders: Many[Path] = ()
     serve: Many[Serve] = ()
     proxy: Proxy = Proxy()
+    power: Power = Power()
+    power_tuned: TunedCards = {}
+    price_per_kwh: Price | None = None
+    currency: Currency = "EUR"
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -1,0 +1,163 @@
+"""This machine's control groups, for what a simulated card does to real processes: it slows a server, and a hung driver holds a caller.
+
+cgroup v1: groups of the lab's own in the cpu and freezer hierarchies. cgroup v2: the process's own group, where it has a cpu.max; nothing
+there makes a process that cannot be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from pathlib import Path
+
+from tests.lab import cgroups, places
+
+_PERIOD_US = 50_000
+#: Less than this is no clock that a card can have.
+_LEAST = 0.05
+_FULL = 0.995
+_FREEZING_S = 1.0
+_MOMENT_S = 0.002
+
+
+def how() -> str:
+    """In words, how servers are slowed here; the words begin with "not" where they cannot be."""
+    if _mount("cpu"):
+        return "by cpu.cfs_quota_us (cgroup v1)"
+    unified = _unified()
+    if unified and "cpu" in (unified / "cgroup.controllers").read_text().split():
+        return "by cpu.max of the server's own group (cgroup v2)"
+    return "not: this machine gives the lab neither cgroup v1's cpu controller nor v2's"
+
+
+def slow(lab: places.Places, node: str, pid: int, cores: float, speed: float) -> bool:
+    """Let a process have `speed` of these cores; 1 is no throttle at all. False where that cannot be done."""
+    quota = max(1000, round(max(_LEAST, speed) * cores * _PERIOD_US))
+    mount = _mount("cpu")
+    if mount is None:
+        return _slow_own(pid, quota, full=speed > _FULL)
+    group = _folder(mount, lab, node) / f"gpu-{pid}"
+    if speed > _FULL:
+        if group.is_dir():
+            _empty(group, mount)
+        return True
+    group.mkdir(parents=True, exist_ok=True)
+    _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
+    _write(group / "cpu.cfs_quota_us", str(quota))
+    return _write(group / "cgroup.procs", str(pid))
+
+
+def freeze(lab: places.Places, node: str, pid: int) -> bool:
+    """From now on this process cannot even be killed."""
+    mount = _mount("freezer")
+    if mount is None:
+        return False
+    group = _folder(mount, lab, node) / "hung"
+    group.mkdir(parents=True, exist_ok=True)
+    return _write(group / "cgroup.procs", str(pid)) and _write(group / "freezer.state", "FROZEN") and _is_frozen(group)
+
+
+def _is_frozen(group: Path) -> bool:
+    """Wait for it: the kernel answers before its processes have stopped, and one of them may take a lock in between and keep it."""
+    until = time.monotonic() + _FREEZING_S
+    while (group / "freezer.state").read_text().strip() != "FROZEN":
+        if time.monotonic() > until:
+            return False
+        time.sleep(_MOMENT_S)
+    return True
+
+
+def thaw(lab: places.Places, node: str) -> None:
+    """Let all frozen processes of a node go on, or die if they were killed meanwhile."""
+    mount = _mount("freezer")
+    group = _folder(mount, lab, node) / "hung" if mount else None
+    if mount and group and group.is_dir():
+        _write(group / "freezer.state", "THAWED")
+        _empty(group, mount)
+
+
+def release(lab: places.Places, node: str) -> None:
+    """Nothing of this node is slowed or frozen any more."""
+    thaw(lab, node)
+    mount = _mount("cpu")
+    if mount:
+        for group in _folder(mount, lab, node).glob("gpu-*"):
+            _empty(group, mount)
+
+
+def remove(lab: places.Places, node: str) -> None:
+    """The node's groups too; its processes are gone."""
+    release(lab, node)
+    for mount in filter(None, (_mount("cpu"), _mount("freezer"))):
+        _remove_empty(_folder(mount, lab, node))
+
+
+def remove_all(lab: places.Places) -> None:
+    """What is left of a lab whose nodes are gone."""
+    for mount in filter(None, (_mount("cpu"), _mount("freezer"))):
+        for folder in (mount / cgroups.PARENT / lab.name).glob("*/"):
+            for group in folder.glob("*/"):
+                if (group / "freezer.state").exists():
+                    _write(group / "freezer.state", "THAWED")
+                _empty(group, mount)
+            _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    """A node's folder, and those of the lab and of all labs with the last one."""
+    for path in (folder, folder.parent, folder.parent.parent):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _folder(mount: Path, lab: places.Places, node: str) -> Path:
+    return mount / cgroups.PARENT / lab.name / lab.machine(node)
+
+
+def _empty(group: Path, mount: Path) -> None:
+    """Its processes go to the top of the hierarchy, where they came from."""
+    with contextlib.suppress(OSError):
+        for pid in (group / "cgroup.procs").read_text().split():
+            _write(mount / "cgroup.procs", pid)
+        group.rmdir()
+
+
+def _slow_own(pid: int, quota: int, *, full: bool) -> bool:
+    unified = _unified()
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "")
+        limit = unified / own.lstrip("/") / "cpu.max" if unified and own not in {"", "/"} else None
+        if limit and limit.is_file():
+            wanted = f"max {_PERIOD_US}" if full else f"{quota} {_PERIOD_US}"
+            return limit.read_text().strip() == wanted or _write(limit, wanted)
+    return False
+
+
+def _write(path: Path, text: str) -> bool:
+    """False where the process has just ended, or the machine does not let it."""
+    try:
+        path.write_text(text)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _mount(controller: str) -> Path | None:
+    """Where cgroup v1's hierarchy of this controller is mounted."""
+    for where, kind, options in _mounts():
+        if kind == "cgroup" and controller in options:
+            return where
+    return None
+
+
+@functools.cache
+def _unified() -> Path | None:
+    return next((where for where, kind, _ in _mounts() if kind == "cgroup2"), None)
+
+
+def _mounts() -> list[tuple[Path, str, list[str]]]:
+    rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [(Path(row[1]), row[2], row[3].split(",")) for row in rows]

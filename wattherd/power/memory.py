@@ -1,0 +1,179 @@
+"""What the node remembers about its cards and its board, so that it can go back, and so that it does not try twice what cannot be.
+
+Three small files in `wanted.STATE`, each written whole. What they say was written by this program; a damaged one is put aside and counts as
+empty, since nothing in it can be made up. Whoever writes holds the power lock (`alone`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from typing import Dict, Iterator, Mapping, Optional, Tuple
+
+from wattherd import errors
+from wattherd import machine as machines
+from wattherd.power import wanted
+from wattherd.wire import fields
+
+#: Whose before is the board's, beside the cards' by their UUIDs.
+BOARD = "board"
+BEFORE = wanted.STATE + "/before.json"
+APPLIED = wanted.STATE + "/applied.json"
+UNSUPPORTED = wanted.STATE + "/unsupported.json"
+LOCK = "/run/wattherd-power.lock"
+_LOCK_WAIT_S = 60.0
+
+Rows = Dict[str, Dict[str, object]]
+Value = Tuple[float, ...]
+
+
+@contextlib.contextmanager
+def alone(machine: machines.Machine) -> Iterator[None]:
+    """One at a time changes power on this node: a run, a restore, the keeper. Not for looking. `node-busy` after a minute."""
+    machine.make_dirs(os.path.dirname(LOCK))
+    handle = os.open(machine.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end_s = machine.monotonic_s() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if machine.monotonic_s() > end_s:
+                    words = "something else has been changing the cards of this node for a minute"
+                    hint = f"the keeper, or another run, waits for the driver: fuser -v {LOCK}"
+                    raise errors.Problem("node-busy", words, hint=hint) from error
+                machine.wait(0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+# -- what was there before the first change, and what we set
+
+
+def before(machine: machines.Machine) -> Rows:
+    """UUID (or BOARD) -> setting -> the value before our first change: empty for clocks that were free, None where it could not be read."""
+    return _rows(machine, BEFORE)
+
+
+def value_before(machine: machines.Machine, uuid: str, setting: str) -> Optional[Value]:
+    """Of a card; None where nothing is remembered, or nothing could be read then."""
+    return _value(before(machine).get(uuid, {}).get(setting))
+
+
+def changed(machine: machines.Machine) -> Mapping[str, Tuple[str, ...]]:
+    """UUID -> the settings that were changed here and not returned to what they were."""
+    found: Dict[str, Dict[str, None]] = {}
+    for path in (BEFORE, APPLIED):
+        for owner, row in _rows(machine, path).items():
+            if owner != BOARD:
+                found.setdefault(owner, {}).update(dict.fromkeys(row))
+    return {uuid: tuple(row) for uuid, row in found.items()}
+
+
+def remember(machine: machines.Machine, owner: str, setting: str, value: object) -> bool:
+    """Before the first change, and never again: what is remembered stays. True where this was the first."""
+    rows = before(machine)
+    if setting in rows.get(owner, {}):
+        return False
+    rows.setdefault(owner, {})[setting] = value
+    _put(machine, BEFORE, rows)
+    return True
+
+
+def forget(machine: machines.Machine, owner: str, setting: str) -> None:
+    """After it was returned to: the next change is a first change again."""
+    _drop(machine, APPLIED, owner, setting)
+    _drop(machine, BEFORE, owner, setting)
+
+
+def keep_set(machine: machines.Machine, uuid: str, setting: str, value: Value, epoch: str) -> None:
+    """What was set, in which epoch (`Look.epoch`) of the driver. For a clock lock this is all that anybody knows of it."""
+    rows = _rows(machine, APPLIED)
+    rows.setdefault(uuid, {})[setting] = {"value": list(value), "epoch": epoch, "at_s": round(machine.now_s())}
+    _put(machine, APPLIED, rows)
+
+
+def last_set(machine: machines.Machine, uuid: str, setting: str, epoch: Optional[str] = None) -> Optional[Value]:
+    """The value that we last set, in this epoch if one is named; None where we did not."""
+    row = _rows(machine, APPLIED).get(uuid, {}).get(setting)
+    if not isinstance(row, dict) or (epoch is not None and (not epoch or row.get("epoch") != epoch)):
+        return None
+    return _value(row.get("value"))
+
+
+def drop_lock(machine: machines.Machine, uuid: str, setting: str) -> None:
+    """Where the clock of the card has shown that the lock is not there any more: the next settling sets it again."""
+    value = last_set(machine, uuid, setting)
+    if value is not None:
+        keep_set(machine, uuid, setting, value, "")
+
+
+# -- what this card and this driver cannot do
+
+
+def unsupported(machine: machines.Machine, uuid: str, setting: str, driver: str) -> str:
+    """Why not, as found with this very driver; empty where nobody has tried."""
+    row = _rows(machine, UNSUPPORTED).get(uuid, {}).get(setting)
+    if isinstance(row, dict) and row.get("driver") == driver and isinstance(row.get("reason"), str):
+        return str(row["reason"])
+    return ""
+
+
+def keep_unsupported(machine: machines.Machine, uuid: str, setting: str, driver: str, reason: str) -> None:
+    rows = _rows(machine, UNSUPPORTED)
+    row: Mapping[str, object] = {"driver": driver, "reason": reason}
+    if rows.get(uuid, {}).get(setting) != row:
+        rows.setdefault(uuid, {})[setting] = row
+        _put(machine, UNSUPPORTED, rows)
+
+
+def seen(machine: machines.Machine, uuid: str) -> bool:
+    """Some earlier run set or tried something on this card: it has been in this node."""
+    return any(uuid in _rows(machine, path) for path in (BEFORE, APPLIED, UNSUPPORTED))
+
+
+# -- the files
+
+
+def _rows(machine: machines.Machine, path: str) -> Rows:
+    body = machine.read(path)
+    with contextlib.suppress(ValueError, errors.Problem):
+        return {key: dict(fields.document(row, key)) for key, row in fields.document(json.loads(body or b"{}"), path).items()}
+    return {}
+
+
+def _put(machine: machines.Machine, path: str, rows: Rows) -> None:
+    rows = {key: row for key, row in rows.items() if row}
+    if not rows:
+        machine.unlink(path)
+        return
+    machine.make_dirs(wanted.STATE)
+    _put_aside(machine, path)
+    machine.write(path, json.dumps(rows, indent=1, sort_keys=True).encode(), mode=0o600)
+
+
+def _value(told: object) -> Optional[Value]:
+    if isinstance(told, list) and all(isinstance(one, (int, float)) for one in told):
+        return tuple(float(one) for one in told)
+    return None
+
+
+def _put_aside(machine: machines.Machine, path: str) -> None:
+    body = machine.read(path)
+    if body is None:
+        return
+    try:
+        json.loads(body)
+    except ValueError:
+        machine.rename(path, path + ".damaged")
+
+
+def _drop(machine: machines.Machine, path: str, owner: str, setting: str) -> None:
+    rows = _rows(machine, path)
+    if setting in rows.get(owner, {}):
+        del rows[owner][setting]
+        _put(machine, path, rows)
