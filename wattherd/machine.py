@@ -13,102 +13,17 @@ import json
 import os
 import pwd
 import stat
-import subprocess
 import time
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from wattherd import errors
-from wattherd.records import dataclass
+from wattherd.process import Result, Runner, run_program
+
+__all__ = ["Machine", "Result", "Runner", "no_space", "run_program"]
 
 _BLOCK_BYTES = 1024 * 1024
 #: Programs run with a fixed locale and path: their words are parsed, and a login's environment must not change a result.
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-
-
-#: How long a program that ran past its time may take to end once it was asked to, and again once it was killed.
-_GRACE_S = 1.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a program left behind. `code` is its exit status, or minus the signal that ended it; 124 where its time ran out.
-
-    `left_pid` is the process that could not even be killed (it waits in the kernel for a device); it is nobody's any more.
-    """
-
-    code: int
-    out: bytes
-    err: bytes
-    left_pid: Optional[int] = None
-
-    @property
-    def text(self) -> str:
-        return self.out.decode("utf-8", "replace")
-
-    @property
-    def words(self) -> str:
-        """Everything that it said, errors first, for a message."""
-        return (self.err + self.out).decode("utf-8", "replace").strip()
-
-
-class Runner(Protocol):
-    """`held` are open files that the program keeps for as long as it lives; it is given only where there are any."""
-
-    def __call__(
-        self,
-        argv: Sequence[str],
-        given: Optional[bytes],
-        environment: Mapping[str, str],
-        timeout_s: Optional[float],
-        held: Sequence[int] = (),
-        /,
-    ) -> Result: ...
-
-
-def run_program(
-    argv: Sequence[str], given: Optional[bytes], environment: Mapping[str, str], timeout_s: Optional[float], held: Sequence[int] = ()
-) -> Result:
-    """Run it to its end, or for `timeout_s`: then it is asked to end, killed, and left alone if it does not die of that either.
-
-    A process that waits in the kernel (state D) dies of no signal, and a pipe that its children hold never ends: neither is waited for.
-    """
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            pass_fds=tuple(held),
-        )
-    except FileNotFoundError:
-        return Result(127, b"", f"{argv[0]}: not found".encode())
-    try:
-        out, err = process.communicate(given, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        words = f"{argv[0]}: no end after {timeout_s} s"
-        said = error.stdout or b""
-        if _stopped(process):
-            return Result(124, said, words.encode())
-        return Result(124, said, f"{words}, and process {process.pid} cannot be killed".encode(), process.pid)
-    except BaseException:
-        _stopped(process)
-        raise
-    return Result(process.returncode, out, err)
-
-
-def _stopped(process: subprocess.Popen[bytes]) -> bool:
-    """True when it is gone. Asked first: a probe of a card that is killed at once can leave the card stuck."""
-    for end in (process.terminate, process.kill):
-        end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-            break
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    return process.returncode is not None
 
 
 class Machine:

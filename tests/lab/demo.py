@@ -19,12 +19,16 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("A second run finds nothing to do.", ("deploy", "--hosts", "gpu-fleet")),
     ("And the model answers, from each node.", ("ask", "--hosts", "gpu-fleet", "Say hello in one short sentence.")),
+    (
+        "What each card may draw, and what it draws with the model resident. These cards are simulated.",
+        ("power-status", "--hosts", "gpu-fleet"),
+    ),
 )
 
 
 @command(("verbose",))
 def demo(common: Common) -> int:
-    """The main job on the lab: bare nodes to a served model that answers (root needed)."""
+    """The main job on the lab: bare nodes to a served model that answers, its cards held at their power (root needed)."""
     begun_s = time.monotonic()
     for words, step in _STEPS:
         common.screen.say(f"\n{words}", "bold")

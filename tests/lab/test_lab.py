@@ -197,7 +197,12 @@ def _traces(lab: places.Places) -> list[str]:
     traces = [link.name for link in Path("/sys/class/net").iterdir() if link.name in names]
     traces += _mounts(lab)
     traces += [words for words in _command_lines() if any(f"{folder}/" in words for folder in lab.disks)]
-    traces += [str(path) for path in (*lab.disks, *lab.disks[0].parents[:1], lab.inventory, lab.run / "up" / lab.name) if path.exists()]
+    traces += [words for words in _command_lines() if f"tests.lab.simulated.daemon {lab.name}" in words]
+    traces += [
+        str(path)
+        for path in (*lab.disks, *lab.disks[0].parents[:1], lab.inventory, lab.run / "up" / lab.name, lab.run / f"gpu-{lab.name}")
+        if path.exists()
+    ]
     traces += [str(group) for depth in ("", "*/") for group in Path("/sys/fs/cgroup").glob(f"{depth}wattherd-lab/{lab.name}")]
     return traces + [str(path) for path in Path("/run/systemd/nspawn/propagate").glob(f"*{lab.machine('')}")]
 

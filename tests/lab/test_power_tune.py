@@ -48,12 +48,18 @@ def falls(values: Sequence[float], slack: float) -> bool:
     return all(later <= earlier * slack for earlier, later in itertools.pairwise(values))
 
 
+def swept(project: cli.Project) -> cli.Said:
+    """A second time only where the tool itself says that this machine was too restless to tell the steps apart."""
+    words = ("power-tune", "--hosts", "these", "--steps", "6", "--seconds-per-step", "2", "--weight", "prefill", "--floor", "55")
+    said = project.invoke(*words, "--hours-per-day", "6", "--write", "--json")
+    if said.code == 0 and "equal runs differ" in said.host(NODE)["recommendation"]["reason"]:
+        said = project.invoke(*words, "--hours-per-day", "6", "--write", "--json")
+    return said
+
+
 def test_a_sweep_finds_the_knee_writes_it_and_sets_the_cards_back(project: cli.Project) -> None:
     before, written = limits(), tuned(project).read_text()
-    said = project.invoke(
-        *("power-tune", "--hosts", "these", "--steps", "6", "--seconds-per-step", "2"),
-        *("--weight", "prefill", "--floor", "55", "--hours-per-day", "6", "--write", "--json"),
-    )
+    said = swept(project)
     assert said.code == 0, said.words
     host = said.host(NODE)
     assert host["simulated"] is True
@@ -72,7 +78,7 @@ def test_a_sweep_finds_the_knee_writes_it_and_sets_the_cards_back(project: cli.P
         assert falls([figure["watts"] for figure in figures], 1.1)
         assert falls([figure["clock_mhz"] for figure in figures], 1.02)
         assert figures[-1]["throttled_percent"] > 50
-    assert steps[-1]["prefill"]["tok_s"] < steps[0]["prefill"]["tok_s"]
+    assert steps[-1]["prefill"]["tok_s"] < steps[0]["prefill"]["tok_s"], said.words
     best = host["recommendation"]
     assert 100 <= best["value"] < best["reference"] == 350, said.words
     assert best["kept_percent"]["prefill"] >= 55
@@ -97,7 +103,8 @@ def test_a_killed_controller_leaves_the_limit_that_was_there(project: cli.Projec
     finally:
         controller.kill()
         controller.wait()
-    waiting.until_true(lambda: limits() == before and not (nodes.root(NODE) / RECORD).exists(), 30)
+    waiting.until_true(lambda: not (nodes.root(NODE) / RECORD).exists(), 30)
+    assert limits() == before
 
 
 def test_a_killed_session_is_set_back_by_its_guard(project: cli.Project) -> None:
@@ -106,7 +113,8 @@ def test_a_killed_session_is_set_back_by_its_guard(project: cli.Project) -> None
     try:
         waiting.until_true(lambda: limits() != before, 60)
         nodes.run(NODE, ["sh", "-c", "kill -9 $(cat /run/wattherd.lock)"])
-        waiting.until_true(lambda: limits() == before and not (nodes.root(NODE) / RECORD).exists(), 30)
+        waiting.until_true(lambda: not (nodes.root(NODE) / RECORD).exists(), 30)
+        assert limits() == before
     finally:
         controller.kill()
         controller.wait()

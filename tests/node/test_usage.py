@@ -55,7 +55,7 @@ def port(tmp_path: pathlib.Path) -> Iterator[int]:
 
 def measure(root: pathlib.Path, port: int, answers: Mapping[str, tuple[int, str]], **more: object) -> list[Mapping[str, Any]]:
     Server.answers = answers
-    row = {"name": "smol", "url": f"http://127.0.0.1:{port}", "key_file": "/etc/key.env", **more}
+    row = {"name": "smol", "url": f"http://127.0.0.1:{port}", "key_file": "/etc/key.env", "sleeps": False, **more}
     told = usage.measure(machines.Machine(str(root)), {"servers": [row]})
     rows: list[Mapping[str, Any]] = told["uses"]
     return rows
@@ -92,6 +92,23 @@ def test_a_router_is_asked_only_for_loaded_models_and_never_loads_one(tmp_path: 
     rows = measure(tmp_path, port, answers, router=True)
     assert [(row["model"], row["most_tokens"]) for row in rows] == [("a", 1234570)]
     assert [path for path in Server.asked if path != "/models"] == ["/metrics?model=a&autoload=false"]
+
+
+@pytest.mark.parametrize(
+    ("build_info", "asked"),
+    [("b11434-0a1b2c3", True), ("b12000-0a1b2c3", True), ("b9000-0a1b2c3", False), ("", False), ("weird", False), (7, False)],
+)
+@pytest.mark.parametrize("router", [False, True])
+def test_a_server_that_may_sleep_is_asked_only_where_its_build_sleeps_on(
+    tmp_path: pathlib.Path, port: int, build_info: object, *, asked: bool, router: bool
+) -> None:
+    """Invariant 7: the observer never wakes a model, nor keeps one awake."""
+    page = "/metrics?model=a&autoload=false" if router else "/metrics"
+    models = json.dumps({"data": [{"id": "a", "status": {"value": "loaded"}}]})
+    answers = {"/models": (200, models), "/props": (200, json.dumps({"build_info": build_info})), page: (200, METRICS)}
+    rows = measure(tmp_path, port, answers, router=router, sleeps=True)
+    assert [row["most_tokens"] for row in rows] == ([1234570] if asked else [])
+    assert (page in Server.asked) is asked
 
 
 def test_a_router_that_says_nonsense_has_no_rows(tmp_path: pathlib.Path, port: int) -> None:

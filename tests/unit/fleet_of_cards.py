@@ -8,7 +8,7 @@ from decimal import Decimal
 from wattherd import errors, fleet
 from wattherd.policy import idle
 from wattherd.power import reading, wanted
-from wattherd.verbs import idle_waste, power_rows, power_status, power_told, rests
+from wattherd.verbs import idle_waste, power_chosen, power_rows, power_status, power_told, rests
 from wattherd.wire import facts
 
 EURO = idle_waste.Price(per_kwh=Decimal("0.31"), currency="EUR")
@@ -59,7 +59,7 @@ def rows(
     told: Mapping[str, object] | None = None,
     rest: Mapping[str, idle.Rest] | None = None,
     empty_w: Mapping[str, float] | None = None,
-    want: power_rows.Chosen | None = None,
+    want: power_chosen.Chosen | None = None,
     known: facts.Facts | None = None,
 ) -> tuple[power_rows.Row, ...]:
     """As the node would tell it, under its own policy unless `want` says otherwise."""
@@ -67,7 +67,7 @@ def rows(
     look = given.pop("look", None) or reading.Look(cards, driver="580.95.05", source="nvml")
     answer = power_told.Told(look=look, **given)  # type: ignore[arg-type]
     resting = rests.Resting(rest=rest or {}, empty_w=empty_w or {})
-    return power_rows.rows(host, known or seen(), answer, want or power_rows.of_node(answer), resting)
+    return power_rows.rows(host, known or seen(), answer, want or power_chosen.of_node(answer), resting)
 
 
 def well(*made: power_rows.Row, price: idle_waste.Price | None = EURO, **more: object) -> fleet.Done[power_status.Seen]:

@@ -14,11 +14,11 @@ from wattherd import errors
 from wattherd.policy import idle
 from wattherd.power import drift, reading, settings, wanted
 from wattherd.powering import plan
-from wattherd.verbs import power_rows, power_told, rests
+from wattherd.verbs import power_chosen, power_rows, power_told, rests
 from wattherd.wire import facts, fields
 
 LIMITS = reading.Limits(100.0, 350.0, 350.0, 350.0, 350.0)
-INVENTORY = power_rows.INVENTORY
+INVENTORY = power_chosen.INVENTORY
 
 
 def only(*cards: reading.Card, **more: Any) -> power_rows.Row:
@@ -27,13 +27,13 @@ def only(*cards: reading.Card, **more: Any) -> power_rows.Row:
     return found[0]
 
 
-def chosen(uuid: str = herd.UUIDS[0], **keys: Any) -> power_rows.Chosen:
-    return power_rows.Chosen(source=INVENTORY, cards={uuid: wanted.CardPolicy(**keys)})
+def chosen(uuid: str = herd.UUIDS[0], **keys: Any) -> power_chosen.Chosen:
+    return power_chosen.Chosen(source=INVENTORY, cards={uuid: wanted.CardPolicy(**keys)})
 
 
 def test_as_it_was_chosen_is_ok() -> None:
     row = only(herd.card())
-    assert (row.status, row.reason, row.desired_w, row.chosen_by, row.applied) == ("ok", "", 280.0, power_rows.NODE, None)
+    assert (row.status, row.reason, row.desired_w, row.chosen_by, row.applied) == ("ok", "", 280.0, power_chosen.NODE, None)
 
 
 def test_where_nothing_was_chosen_a_card_is_ok_as_it_is() -> None:
@@ -98,14 +98,14 @@ def test_a_policy_that_was_put_back_says_why() -> None:
 
 
 def test_what_cannot_be_had_is_skipped_and_a_plan_that_fails_is_told() -> None:
-    want = power_rows.Chosen(source=INVENTORY, unfit={herd.UUIDS[0]: {settings.LIMIT: "it tells no default power limit"}})
+    want = power_chosen.Chosen(source=INVENTORY, unfit={herd.UUIDS[0]: {settings.LIMIT: "it tells no default power limit"}})
     row = only(herd.card(), want=want, told={"policy": None, "keeper": ""})
     assert (row.status, row.reason) == ("skipped", "power limit: it tells no default power limit")
     told = power_told.Told(look=reading.Look(cards=(herd.card(),)))
     host: Any = SimpleNamespace(name="titan", settings=SimpleNamespace(roles=("power",), power=object(), power_tuned={}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "of", _refuse)
-        doubtful = power_rows.chosen(host, herd.seen(), told)
+        doubtful = power_chosen.chosen(host, herd.seen(), told)
     row = only(herd.card(), want=doubtful, told={"policy": None, "keeper": ""})
     assert row.status == "drift"
     assert row.reason == "what the inventory wants cannot be had: 99 W is less than this card takes"
@@ -283,6 +283,17 @@ def test_what_a_card_draws_empty_is_remembered_across_commands_and_never_goes_up
     assert later.see("titan", told_of(free, 21.0, 21.0, 21.0)).empty_w == {free.uuid: 9.4}
     seen = later.see("titan", told_of(held, 60.0, 60.0, 60.0))
     assert (seen.rest[free.uuid].watts, seen.empty_w) == (60.0, {free.uuid: 9.4})
+
+
+def test_two_commands_at_once_leave_what_both_have_seen(tmp_path: pathlib.Path) -> None:
+    one, other = rests.Rests(tmp_path), rests.Rests(tmp_path)
+    one.see("titan", told_of(herd.card(0), 20.0, 20.0, 20.0))
+    other.see("atlas", told_of(herd.card(1), 9.0, 9.0, 9.0))
+    other.see("titan", told_of(herd.card(0), 18.0, 18.0, 18.0))
+    other.save()
+    one.save()
+    last = rests.Rests(tmp_path)
+    assert (last.known("titan"), last.known("atlas")) == ({herd.UUIDS[0]: 18.0}, {herd.UUIDS[1]: 9.0})
 
 
 def test_looks_of_a_watch_add_up_and_begin_anew_when_a_card_is_taken(tmp_path: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from wattherd import console
 from wattherd.console import money, power, power_document, power_table
 from wattherd.policy import idle
 from wattherd.power import faults, reading
-from wattherd.verbs import idle_waste, power_rows, power_status, power_told, rests
+from wattherd.verbs import idle_waste, power_chosen, power_rows, power_status, power_told, rests
 from wattherd.wire import facts
 
 #: Whole pictures as text, one for each width; a change of words shows as a change there.
@@ -75,7 +75,7 @@ def test_many_good_cards_are_told_by_kind_and_the_bad_one_alone() -> None:
 
 def test_cards_with_one_and_the_same_trouble_are_told_together_and_by_host() -> None:
     bare = {"policy": None, "keeper": ""}
-    want = power_rows.Chosen(source=power_rows.INVENTORY, cards=herd.policy(herd.card(0), herd.card(1), limit_w=250.0).cards)
+    want = power_chosen.Chosen(source=power_chosen.INVENTORY, cards=herd.policy(herd.card(0), herd.card(1), limit_w=250.0).cards)
     hosts = {f"rig{at:02d}": herd.well(*herd.rows(f"rig{at:02d}", herd.card(0), herd.card(1), told=bare, want=want)) for at in range(40)}
     lines = said(power_status.Picture(hosts=hosts), 100)
     assert lines[1].split()[:5] == ["40", "hosts", "80", "x", "RTX"]
@@ -335,7 +335,7 @@ def test_energy_and_money_are_exact_decimal_strings() -> None:
 def test_what_a_node_says_cannot_steer_the_terminal() -> None:
     evil = herd.card(name="[red]RTX[/red]\x1b[2J", holders=(reading.Holder(1, "x\r\x07", user="[bold]me[/bold]"),), fault="\x9b2Jgone")
     told = power_told.Told(look=reading.Look(cards=(evil,)))
-    made = power_rows.rows("a", herd.seen(), told, power_rows.Chosen(), rests.Resting())
+    made = power_rows.rows("a", herd.seen(), told, power_chosen.Chosen(), rests.Resting())
     shown = "\n".join(said(power_status.Picture(hosts={"a": herd.well(*made, notes=("\x1b[31mred",))}), 200, verbose=True))
     assert "[red]RTX[/red]" in shown, "markup is text here"
     assert not set(shown) & {"\x1b", "\x07", "\r", "\x9b"}

@@ -1,4 +1,4 @@
-"""Power within a run on the controller: budgets of circuits, what was last seen, what is told once, confirmation, two rounds as one."""
+"""Power within a run on the controller: budgets of circuits, what was last seen, what is told once, two rounds as one."""
 
 from __future__ import annotations
 
@@ -253,30 +253,6 @@ def test_two_controllers_runs_leave_both_of_theirs_and_a_damaged_record_is_none(
     (tmp_path / "cards.json").write_text("{")
     sightings.keep(tmp_path, {"orin": two})
     assert json.loads((tmp_path / "cards.json").read_text()) == {"orin": {"jetson": True}}
-
-
-@pytest.mark.parametrize(("left_s", "settle_s"), [(180.0, 15), (12.0, 7), (3.0, 1)])
-def test_a_new_policy_is_confirmed_within_its_time(arrange: Arrange, left_s: float, settle_s: int) -> None:
-    run, _, _ = arrange({"titan": TITAN})
-    node(run, "titan").answer = {"confirmed": True}
-    activating.confirm(run, "titan", left_s)
-    assert node(run, "titan").asked == [{"verb": "power-confirm", "settle_s": settle_s}]
-    assert run.counts["titan"].problem is None
-
-
-def test_a_policy_that_its_node_put_back_is_a_failure_of_that_host(arrange: Arrange) -> None:
-    run, _, _ = arrange({"titan": TITAN})
-    why = errors.Problem("power-put-back", "titan throttled for heat", hint="choose a lower limit")
-    node(run, "titan").events = [event.failed("power-policy:node", why)]
-    node(run, "titan").answer = {"confirmed": False}
-    activating.confirm(run, "titan", 180)
-    assert run.counts["titan"].outcome().status == "failed"
-    assert run.counts["titan"].outcome().problem is not None
-    silent, _, _ = arrange({"titan": TITAN})
-    node(silent, "titan").answer = {"confirmed": False}
-    with pytest.raises(errors.Problem) as caught:
-        activating.confirm(silent, "titan", 180)
-    assert caught.value.code == "power-put-back"
 
 
 def test_two_rounds_are_one_outcome_as_it_is_after_the_second() -> None:

@@ -35,6 +35,23 @@ def test_a_diff_keeps_its_indents(capsys: pytest.CaptureFixture[str]) -> None:
     assert "+   key = value" in capsys.readouterr().out
 
 
+def test_a_first_clock_range_is_shown_with_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody can judge a check that says `create` of a lock; of a file the digest would say nothing."""
+    out = screen.Screen()
+    first = {"action": "create", "delta": {"clocks_mhz": [None, "0 to 1400 MHz"]}}
+    out.event("titan", {"event": "would_change", "id": "power:GPU-1/clocks_mhz", **first})
+    out.event(
+        "titan", {"event": "changed", "id": "file:/etc/x", "action": "create", "delta": {"sha256": [None, "00"], "mode": [None, "0644"]}}
+    )
+    out.event("titan", {"event": "changed", "id": "power:GPU-1/limit_w", "action": "fix", "delta": {"limit_w": ["350 W", "280 W"]}})
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[1].removeprefix("would change").removeprefix("changed").strip() for line in shown] == [
+        "power:GPU-1/clocks_mhz  clocks_mhz: 0 to 1400 MHz",
+        "file:/etc/x  create",
+        "power:GPU-1/limit_w  limit_w: 350 W -> 280 W",
+    ]
+
+
 def test_one_reason_for_many_failures_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A driver that hangs fails eight cards with three settings each: one block of words, and a line for each of the others."""
     out = screen.Screen()

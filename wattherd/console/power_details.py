@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wattherd.power import reading, settings
-from wattherd.verbs import power_rows
+from wattherd.verbs import power_chosen, power_rows
 
 
 def details(row: power_rows.Row) -> list[str]:
@@ -25,7 +25,7 @@ def _card(row: power_rows.Row, card: reading.Card) -> Iterator[str]:
     )
     if row.desired:
         wishes = ", ".join(f"{settings.NAMES[setting]} {settings.shown(setting, value)}" for setting, value in row.desired.items())
-        yield f"wanted by the {'inventory' if row.chosen_by == power_rows.INVENTORY else 'policy on the node'}: {wishes}"
+        yield f"wanted by the {'inventory' if row.chosen_by == power_chosen.INVENTORY else 'policy on the node'}: {wishes}"
     yield _draw(card.draw)
     clocks = card.clocks
     yield f"clocks: {_of(clocks.sm_mhz, clocks.sm_max_mhz, 'MHz')}, memory {_of(clocks.memory_mhz, clocks.memory_max_mhz, 'MHz')}"

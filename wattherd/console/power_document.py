@@ -35,6 +35,7 @@ def _host_document(done: fleet.Done[power_status.Seen]) -> dict[str, object]:
         "status": one.status,
         "problem": reports.problem_document(one.fault),
         "driver": one.driver or None,
+        "source": one.source or None,
         "simulated": one.simulated,
         "cards": len(one.rows),
         "notes": list(one.notes),
@@ -102,6 +103,7 @@ def _card_document(card: reading.Card) -> dict[str, object]:
         "mig": card.mig,
         "fan_percent": card.fan_percent,
         "energy_mj": card.energy_mj,
+        "drawn_instant_w": card.draw_instant_w,
         "holders": [
             {
                 "pid": one.pid,

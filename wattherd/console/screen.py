@@ -234,17 +234,20 @@ class Screen:
 
 
 def _what(message: Mapping[str, Any]) -> str:
-    """`create`, or the keys that differ with their old and new values where those are short."""
+    """`create`, or the keys that differ with their old and new values where those are short.
+
+    A resource that is one value has that value's name at the end of its id (power:UUID/clocks_mhz): there the value is all that matters,
+    also the first time.
+    """
     action = str(message.get("action", ""))
     delta = message.get("delta")
-    if action != "fix" or not isinstance(delta, dict):
+    if action not in {"create", "fix"} or not isinstance(delta, dict):
         return action
-    parts = []
-    for key, pair in delta.items():
-        was, wanted = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-        short = all(len(str(value)) <= 24 for value in (was, wanted))
-        parts.append(f"{key}: {was} -> {wanted}" if short else key)
-    return ", ".join(parts)
+    pairs = {str(key): pair if isinstance(pair, list) and len(pair) == 2 else (None, None) for key, pair in delta.items()}
+    if action == "create":
+        own = [key for key in pairs if str(message.get("id", "")).endswith(f"/{key}")]
+        return ", ".join(f"{key}: {pairs[key][1]}" for key in own) or action
+    return ", ".join(f"{key}: {was} -> {now}" if len(str(was)) <= 24 and len(str(now)) <= 24 else key for key, (was, now) in pairs.items())
 
 
 def _amount(done: float, total: float, unit: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wattherd import errors, fleet, units
-from wattherd.console import reports
+from wattherd.console import money, reports
 from wattherd.console.screen import Screen, safe
 from wattherd.policy import knee
 from wattherd.wire import fields
@@ -139,20 +138,16 @@ def _advised(screen: Screen, name: str, one: power_tune.Tuned) -> None:
 
 
 def _saved(saved: saving.Saving, use: saving.Use | None) -> str:
-    hours = f"{saved.hours_per_day.normalize():f}"
+    hours = money.plain(saved.hours_per_day)
     basis = {
         "observed": f"at the load seen here, {hours} h a day"
         + (f" over the last {units.duration(float(use.since_s))}" if use is not None else ""),
         "given": f"at {hours} h a day under load, as you said",
         "assumed": "if it were under load around the clock, the most that it can be (its own load is not known: --hours-per-day says it)",
     }[saved.basis]
-    money = f", {_money(saved.cost)} {saved.currency}" if saved.cost is not None else ""
+    cost = f", {money.rounded(saved.cost, money.digits(saved.currency))} {saved.currency}" if saved.cost is not None else ""
     hint = "" if saved.cost is not None else " (price_per_kwh in the inventory tells it in money)"
-    return f"saves {saved.kwh.quantize(decimal.Decimal('0.1'), decimal.ROUND_HALF_UP)} kWh{money} a year {basis}{hint}"
-
-
-def _money(cost: decimal.Decimal) -> str:
-    return str(cost.quantize(decimal.Decimal("0.01"), decimal.ROUND_HALF_UP))
+    return f"saves {money.rounded(saved.kwh, 1)} kWh{cost} a year {basis}{hint}"
 
 
 def _row(step: knee.Step, one: power_tune.Tuned, options: power_tune.Options) -> tuple[str, ...]:
@@ -261,10 +256,10 @@ def _advice_document(one: power_tune.Tuned) -> dict[str, object] | None:
         "year": None
         if saved is None
         else {
-            "energy_kwh": f"{saved.kwh:f}",
-            "cost": None if saved.cost is None else f"{saved.cost:f}",
+            "energy_kwh": money.plain(saved.kwh),
+            "cost": None if saved.cost is None else money.plain(saved.cost),
             "currency": saved.currency or None,
-            "hours_per_day": f"{saved.hours_per_day:f}",
+            "hours_per_day": money.plain(saved.hours_per_day),
             "basis": saved.basis,
         },
     }

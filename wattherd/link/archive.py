@@ -21,6 +21,7 @@ SHIPPED = (
     "errors.py",
     "units.py",
     "records.py",
+    "process.py",
     "machine.py",
     "store.py",
     "wire",

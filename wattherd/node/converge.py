@@ -325,16 +325,3 @@ def _from_os(error: OSError) -> errors.Problem:
         "permission" if isinstance(error, PermissionError) else "internal",
         f"{error.strerror or error}: {error.filename or ''}".rstrip(": "),
     )
-
-
-def needs(
-    machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None, coming: FrozenSet[str] = frozenset()
-) -> Dict[str, Dict[str, int]]:
-    """What the store lacks for this manifest: resource id -> digest -> size in bytes. Builds of a fingerprint in `coming` want nothing."""
-    found: Dict[str, Dict[str, int]] = {}
-    for entry in wanted.resources:
-        if (only is None or entry.id in only) and entry.spec.get("fingerprint") not in coming:
-            missing = dict(resources.decode(entry).needs(machine))
-            if missing:
-                found[entry.id] = missing
-    return found

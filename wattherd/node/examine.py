@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from wattherd import machine as machines
 from wattherd.node import generations
 from wattherd.node.findings import binary, devices, environment, journal, service, systemctl
+from wattherd.power import holders
 from wattherd.records import dataclass, field
 from wattherd.resources import drain, systemd
 from wattherd.wire import fields, finding
@@ -116,7 +117,7 @@ def _running(machine: machines.Machine) -> Dict[str, List[int]]:
     found: Dict[str, List[int]] = {}
     for name in machine.names("/proc"):
         if name.isdigit() and _read(machine, f"/proc/{name}/comm").strip() == _PROGRAM.encode():
-            unit = systemctl.unit_of(_read(machine, f"/proc/{name}/cgroup").decode("utf-8", "replace"))
+            unit = holders.service_of(_read(machine, f"/proc/{name}/cgroup").decode("utf-8", "replace"))
             found.setdefault(unit, []).append(int(name))
     return found
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Dict, Iterator, Optional
+from typing import Dict, Optional
 
-from wattherd import errors, records, store
+from wattherd import errors, records
 from wattherd import machine as machines
-from wattherd.node import holding, putting_back
+from wattherd.node import holding, putting_back, turn
 from wattherd.power import drift, empty, pending, reading, tuning_record, wanted
 from wattherd.power import look as looking
 from wattherd.wire import finding
@@ -81,7 +81,7 @@ class Keeper:
     def _tidy(self) -> None:
         """A record of a policy that is not in force is of a run that was cut off; one of another boot goes on by this one's clock."""
         if self.machine.exists(pending.PLACE):
-            with self._lock() as mine:
+            with turn.if_free(self.machine) as mine:
                 waiting = pending.waiting(self.machine)
                 if mine and waiting is None:
                     pending.settle(self.machine)
@@ -92,13 +92,13 @@ class Keeper:
         """Without a policy nothing is drift any more, and nobody is fought."""
         record = drift.load(self.machine)
         if record.policy or any(one.is_open or one.conflict_s for one in record.drifts):
-            with self._lock() as mine:
+            with turn.if_free(self.machine) as mine:
                 if mine and pending.current(self.machine) is None:
                     drift.save(self.machine, records.replace(drift.under(drift.load(self.machine), ""), policy=""))
 
     def _hold(self, text: str, policy: wanted.Policy) -> float:
         """Under the lock, and by a look that was taken there: what a session has just set is no drift."""
-        with self._lock() as mine:
+        with turn.if_free(self.machine) as mine:
             if mine and pending.current(self.machine) == text:
                 holding.hold(self.machine, text, policy, looking.look(self.machine), self._memory, self._print)
                 return self.interval_s
@@ -108,7 +108,7 @@ class Keeper:
         """A sweep of power limits is at work, and owns its cards. What a dead one left behind is put back first."""
         if tuning_record.live(self.machine):
             return True
-        with self._lock() as mine:
+        with turn.if_free(self.machine) as mine:
             for words in tuning_record.recover(self.machine) if mine else ():
                 self._say(f"sweep {words}", words)
         return False
@@ -126,7 +126,7 @@ class Keeper:
     def _put_back(self) -> float:
         """The time for a yes is over, or a put-back was cut off. Asked again under the lock: a session may have confirmed just now."""
         machine = self.machine
-        with self._lock() as mine:
+        with turn.if_free(self.machine) as mine:
             if not mine:
                 return min(self.interval_s, _BUSY_S)
             waiting = pending.waiting(machine)
@@ -150,20 +150,6 @@ class Keeper:
     def _later(self, times: int) -> float:
         """Seconds to wait after it failed so often in a row."""
         return min(self.interval_s * 2.0 ** min(times - 1, 10), max(_PATIENCE_S, self.interval_s))
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[bool]:
-        """The node's lock, not waited for: False while a session has it."""
-        busy = errors.Problem("node-busy", "a session is at work")
-        with contextlib.ExitStack() as stack:
-            try:
-                handle = stack.enter_context(store.locked(self.machine, store.LOCK, busy))
-            except errors.Problem:
-                handle = -1
-            if handle >= 0:
-                os.truncate(handle, 0)
-                os.pwrite(handle, f"{os.getpid()}".encode(), 0)
-            yield handle >= 0
 
     def _say(self, topic: str, words: str, kind: str = "") -> None:
         """Once, until it is something else: other words, or of another `kind` where the words differ each time."""

@@ -1,26 +1,21 @@
 """The node's side of one session: `hello`, then one verb after another until the stream ends.
 
-Owns the heartbeat, the node's lock and the mapping of verbs to work. The controller's words are checked like any other
+Owns the heartbeat and the mapping of verbs to work. The controller's words are checked like any other
 input. docs/protocol.md is the normative text.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import threading
 from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
 
-from wattherd import errors, store
+from wattherd import errors, resources, store
 from wattherd import machine as machines
-from wattherd.node import converge, generations, probe, secrets
+from wattherd.node import converge, generations, probe, secrets, turn
 from wattherd.wire import event, facts, fields, frame, manifest
 
-LOCK = store.LOCK
 HEARTBEAT_S = 5.0
-#: A run whose controller was killed ends after the step it is in; a second controller's run may be short. Both are worth a wait.
-LOCK_WAIT_S = 90.0
 #: tuning_record.RECORD, spelled here so that only a session that finds it pays for the cards.
 TUNED = "/var/lib/wattherd/power/tune.json"
 _MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
@@ -107,7 +102,7 @@ class Session:
         return self.wanted
 
     def needs(self, order: fields.Document) -> Mapping[str, Any]:
-        missing = converge.needs(self.machine, self.current()[0], _only(order))
+        missing = resources.needs(self.machine, self.current()[0], _only(order))
         store.check_room(self.machine, {digest: size for wanted in missing.values() for digest, size in wanted.items()})
         return {"missing": missing, "secrets": secrets.lacking(self.machine, self.current()[0], _only(order))}
 
@@ -129,7 +124,7 @@ class Session:
     def check(self, order: fields.Document) -> Mapping[str, Any]:
         """What `apply` would do, after the controller has sent what is missing: that must find its room too."""
         coming = fields.objects(order, "coming")
-        missing = converge.needs(self.machine, self.current()[0], _only(order), _fingerprints(coming))
+        missing = resources.needs(self.machine, self.current()[0], _only(order), _fingerprints(coming))
         sizes = {digest: size for wanted in missing.values() for digest, size in wanted.items()}
         sizes.update({fields.text(one, "digest"): fields.integer(one, "size_bytes") for one in coming if fields.text(one, "digest")})
         store.check_room(self.machine, sizes)
@@ -199,7 +194,7 @@ class Session:
 
     def _need_all(self, wanted: manifest.Manifest, number: int) -> None:
         """No controller sends anything in a rollback: what is kept here must do, or nothing is touched."""
-        missing = converge.needs(self.machine, wanted)
+        missing = resources.needs(self.machine, wanted)
         if missing:
             raise errors.Problem(
                 "artifact-missing",
@@ -286,16 +281,10 @@ class Session:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One writer per node. Waits a short while: a killed predecessor needs a heartbeat to notice that it is alone."""
-        handle = os.open(self.machine.path(LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            self._wait_for_lock(handle)
-            os.truncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}".encode(), 0)
+        """One writer per node: whoever writes takes his turn."""
+        with turn.taken(self.machine, self.emit):
             self._set_back()
             yield
-        finally:
-            os.close(handle)
 
     def _set_back(self) -> None:
         """Whoever writes first after a sweep of power limits that was killed sets its cards back, whatever he came for."""
@@ -304,26 +293,6 @@ class Session:
 
             for words in tuning_record.recover(self.machine):
                 self.emit(event.note(words))
-
-    def _wait_for_lock(self, handle: int) -> None:
-        limit_s = self.machine.monotonic_s() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                holder = os.pread(handle, 20, 0).decode("ascii", "replace") or "unknown"
-                left_s = limit_s - self.machine.monotonic_s()
-                words = f"another run (process {holder}) is at work here"
-                self.emit(event.progress("lock:node", words, LOCK_WAIT_S - left_s, LOCK_WAIT_S, "s"))
-                if left_s < 0:
-                    raise errors.Problem(
-                        "node-busy",
-                        f"another run is at work on this node (process {holder})",
-                        hint="wait for it, or see who runs it: ps -fp " + holder,
-                    ) from error
-                self.machine.wait(0.5)
-            else:
-                return
 
     @contextlib.contextmanager
     def heartbeat(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """How much of their context the servers of this node have needed, and what is at work: from their counters, which wake no model.
 
-The largest context since the process began is llama-server's own high-water mark; what no server says stays out of the answer.
+The largest context since the process began is llama-server's own high-water mark; what no server says stays out of the answer. A server
+that may sleep is asked only where its build is known to sleep on (wattherd.policy.idle).
 """
 
 from __future__ import annotations
@@ -12,25 +13,30 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from wattherd import errors
 from wattherd import machine as machines
+from wattherd.policy import idle
 from wattherd.resources import place, readiness, secret
 from wattherd.wire import fields
 
 _FIGURE = re.compile(r"^llamacpp:(\w+) ([0-9.]+(?:e[+-]?[0-9]+)?)$", re.MULTILINE)
 _NAMES = {"n_tokens_max": "most_tokens", "requests_processing": "processing", "requests_deferred": "deferred"}
+_BUILD = re.compile(r"b(\d{1,9})-")
 _WORD = re.compile(r"[\w.:/-]{1,128}\Z", re.ASCII)
 
 
 def measure(machine: machines.Machine, order: fields.Document) -> Mapping[str, Any]:
-    """`servers`: objects with name, url, key_file and router. Gives a row for each model that is asked, in their order."""
+    """`servers`: objects with name, url, key_file, router, and whether it may sleep. Gives a row for each model that is asked, in order."""
     rows: List[Dict[str, Any]] = []
     for server in fields.objects(order, "servers"):
         url, headers = fields.text(server, "url"), authorization(machine, fields.text(server, "key_file", ""))
-        name = fields.text(server, "name")
-        if fields.flag(server, "router", default=False):
-            loaded = _loaded(machine, url, headers)
-            rows += [_row(machine, f"{url}/metrics?model={model}&autoload=false", headers, name, model) for model in loaded]
-        else:
-            rows.append(_row(machine, f"{url}/metrics", headers, name, ""))
+        name, router = fields.text(server, "name"), fields.flag(server, "router", default=False)
+        pages = (
+            {model: f"/metrics?model={model}&autoload=false" for model in _loaded(machine, url, headers)} if router else {"": "/metrics"}
+        )
+        may_sleep = fields.flag(server, "sleeps", default=True)
+        build = _build(machine, url, headers) if may_sleep else 0
+        for model, page in pages.items():
+            if not (may_sleep and idle.wakes(page, build=build, router=router)):
+                rows.append(_row(machine, f"{url}{page}", headers, name, model))
     return {"uses": rows}
 
 
@@ -56,6 +62,16 @@ def _count(text: str) -> Optional[int]:
     with contextlib.suppress(ValueError, OverflowError):
         return int(float(text))
     return None
+
+
+def _build(machine: machines.Machine, url: str, headers: str) -> int:
+    """The number of the running build, from the page that wakes nothing in any; 0 is unknown."""
+    status, text = readiness.fetch(f"{url}/props", root=machine.root, headers=headers)
+    with contextlib.suppress(ValueError, errors.Problem):
+        told = fields.text(fields.document(json.loads(text), "props"), "build_info", "") if status == readiness.READY else ""
+        found = _BUILD.match(told)
+        return int(found.group(1)) if found else 0
+    return 0
 
 
 def _loaded(machine: machines.Machine, url: str, headers: str) -> List[str]:

@@ -17,7 +17,7 @@ WEIGHTS = ("both", PREFILL, DECODE)
 #: A cap does nothing where the card draws less than this share of it and was not held back by it.
 _NEAR_CAP = 0.95
 _THROTTLED_PERCENT = 2.0
-#: Single runs that differ by more than this tell more of the host than of the card.
+#: Runs of one step that differ by more than this, and by more than half of what the floor lets go, tell more of the host than of the card.
 _RESTLESS = 0.1
 #: However far runs differ, the floor is taken from steps that are this near to the fastest.
 _EQUAL = 0.03
@@ -111,7 +111,7 @@ def recommend(steps: Sequence[Step], wish: Wish) -> Advice:
     plateau_w, notes = plateau(whole), _notes(whole, wish)
     if len(whole) == 1:
         return Advice("only one step was measured, so there is nothing to compare", reference=reference, plateau_w=plateau_w, notes=notes)
-    if _widest(whole, wish) > _RESTLESS:
+    if _widest(whole, wish) > max(_RESTLESS, (100.0 - wish.floor_percent) / 200.0):
         words = "equal runs differ by more than the steps could, so none can be recommended; measure again when the host is quiet"
         return Advice(words, reference=reference, plateau_w=plateau_w, notes=notes)
     kept = [one for one in whole if all(keeps(one, whole, phase, wish.floor_percent) for phase in wish.phases)]

@@ -49,16 +49,31 @@ def _read(machine: machines.Machine, path: str) -> str:
     return ""
 
 
-def _unit(text: str) -> str:
-    """From /proc/PID/cgroup: the deepest service or scope of the path that systemd owns (version 2, or the hierarchy named by it)."""
-    paths: List[str] = []
-    for line in text.splitlines():
+def service_of(cgroup: str) -> str:
+    """The service that a process belongs to, from /proc/PID/cgroup of either generation; empty for one that was started by hand."""
+    for path in _paths(cgroup):
+        services = [part for part in path.split("/") if part.endswith(".service")]
+        if services:
+            # A login's own manager is a service too; what runs under it is not one of the system's.
+            return "" if services[0].startswith("user@") else services[-1]
+    return ""
+
+
+def _unit(cgroup: str) -> str:
+    """The deepest service or scope: of a process that was started by hand the session that it belongs to."""
+    parts = [part for path in _paths(cgroup) for part in path.split("/") if _UNIT.match(part)]
+    return cell.printable(parts[-1], 128) if parts else ""
+
+
+def _paths(cgroup: str) -> List[str]:
+    """Where systemd has the process: in the one hierarchy of version 2, or in the one of version 1 that is named by it."""
+    found: List[str] = []
+    for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if (number, controllers) == ("0", "") or controllers == "name=systemd":
-            paths.append(path)
-    parts = [part for path in paths for part in path.split("/") if _UNIT.match(part)]
-    return cell.printable(parts[-1], 128) if parts else ""
+            found.append(path)
+    return found
 
 
 def _model(unit: str, words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from wattherd.records import dataclass, field
 TOKENS = {knee.PREFILL: 512, knee.DECODE: 64}
 _FEWEST_TOKENS = 16
 #: A run that takes longer than this is made shorter.
-_LONGEST_RUN_S = 3.0
+_LONGEST_RUN_S = 2.0
 #: A model of 100 GB from a slow disk.
 _LOAD_LIMIT_S = 1200.0
 _PAUSE_S = 0.2

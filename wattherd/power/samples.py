@@ -6,7 +6,8 @@ Seconds of the machine's steady clock, watts, millijoules. Pure.
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence, Tuple
+import statistics
+from typing import List, Optional, Sequence, Tuple
 
 from wattherd.policy import knee
 from wattherd.power import load, reading, throttle
@@ -23,6 +24,9 @@ _LONGEST = 2.0
 LONGEST_FOR_RUNS = 12.0
 _GOOD_SPREAD = 0.015
 _LEAST_SPREAD = 0.002
+#: Of normally distributed values: deviation by their median distance, and the error of a median by that of a mean.
+_NORMAL = 1.4826
+_MEDIAN = 1.2533
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def is_enough(runs: Sequence[load.Run], lasted_s: float, seconds_s: float) -> bo
 
 
 def figure_of(samples: Sequence[Sample], runs: Sequence[load.Run], *, settled: bool) -> Optional[knee.Figure]:
-    """The figures of a window; None without a known draw or a whole run.
+    """The figures of a window; None without a known draw or a whole run. The speed is the median of its runs.
 
     Watts are the energy counter's difference over the time between its two looks, where every card has one that moved; else the samples'
     trapezoid over that time.
@@ -70,11 +74,10 @@ def figure_of(samples: Sequence[Sample], runs: Sequence[load.Run], *, settled: b
     watts, method = _watts(samples)
     if watts is None or not runs or lasted_s <= 0:
         return None
-    ran_s = runs[-1].ended_s - runs[0].begun_s
     clocks = [one.clock_mhz for one in samples if one.clock_mhz is not None]
     warm = [one.temperature_c for one in samples if one.temperature_c is not None]
     return knee.Figure(
-        tok_s=round(sum(one.tokens for one in runs) / ran_s, 3),
+        tok_s=round(statistics.median(_rates(runs)), 3),
         watts=round(watts, 2),
         seconds_s=round(lasted_s, 2),
         spread=round(spread(runs), 4),
@@ -87,15 +90,22 @@ def figure_of(samples: Sequence[Sample], runs: Sequence[load.Run], *, settled: b
 
 
 def spread(runs: Sequence[load.Run]) -> float:
-    """How far this mean may be off, as a share: twice its standard error, or half of what its two halves differ by, whichever is more."""
-    rates = [one.tokens / max(one.ended_s - one.begun_s, 1e-6) for one in runs]
-    mean = sum(rates) / len(rates)
-    if len(rates) < 2 or mean <= 0:
+    """How far the median of the runs may be off, as a share: twice its error, or half of what its two halves differ by, whichever is more.
+
+    By medians, so that one run which a timer of the host held up tells nothing of the card.
+    """
+    rates = _rates(runs)
+    middle = statistics.median(rates)
+    if len(rates) < 2 or middle <= 0:
         return 1.0
-    deviation = math.sqrt(sum((one - mean) ** 2 for one in rates) / (len(rates) - 1))
+    deviation = _NORMAL * statistics.median(abs(one - middle) for one in rates)
     half = len(rates) // 2
-    apart = abs(sum(rates[:half]) / half - sum(rates[-half:]) / half) / 2
-    return max(_LEAST_SPREAD, 2 * deviation / math.sqrt(len(rates)) / mean, apart / mean)
+    apart = abs(statistics.median(rates[:half]) - statistics.median(rates[-half:])) / 2
+    return max(_LEAST_SPREAD, 2 * _MEDIAN * deviation / math.sqrt(len(rates)) / middle, apart / middle)
+
+
+def _rates(runs: Sequence[load.Run]) -> List[float]:
+    return [one.tokens / max(one.ended_s - one.begun_s, 1e-6) for one in runs]
 
 
 def _watts(samples: Sequence[Sample]) -> Tuple[Optional[float], str]:

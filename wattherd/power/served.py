@@ -21,7 +21,7 @@ from wattherd.records import dataclass
 from wattherd.wire import fields
 
 #: Seconds that one of our requests should take: what a client waits at most, about, at the card's full speed.
-_RUN_S = 1.0
+_RUN_S = 0.5
 _FIRST_TOKENS = {knee.PREFILL: 64, knee.DECODE: 16}
 _MOST_TOKENS = {knee.PREFILL: 2048, knee.DECODE: 256}
 _FEWEST_TOKENS = 8
@@ -166,7 +166,7 @@ class Serving:
         self._worker: Optional[threading.Thread] = None
 
     def begin(self, phase: str, tell: load.Tell) -> None:
-        """Finds out first how many tokens take about a second, at the card's full speed: then a run is as long at every step."""
+        """Finds out first how many tokens take about half a second, at the card's full speed: then a run is as long at every step."""
         self._context = self._context or self._slot_context()
         self._phase, self._tokens, self._runs, self._problem = phase, _FIRST_TOKENS[phase], [], None
         tell(f"trying how long a request may be for {phase}")

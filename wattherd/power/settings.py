@@ -150,22 +150,16 @@ def _plain(value: Optional[float]) -> str:
 
 
 def doubts(card: reading.Card, setting: str, value: Value) -> Tuple[str, ...]:
-    """What a person should hear although the value is taken."""
+    """What only the card itself shows and a person should hear although the value is taken.
+
+    That a raised least clock costs idle watts is the controller's to say (powering/limits.py): once for all cards of a kind.
+    """
     if setting not in LOCKS or not value:
         return ()
-    told = []
-    least_mhz, most_mhz = value
-    highest_mhz = card.clocks.sm_max_mhz if setting == CLOCKS else card.clocks.memory_max_mhz
-    if least_mhz > 0:
-        told.append(
-            f"{card.shown}: a {NAMES[setting]} that begins at {least_mhz:.0f} MHz keeps the card awake when it has nothing to do "
-            f"(a 3090 idled at 15 to 30 W instead of 8; a fixed clock cost 100 W): 0,{most_mhz:.0f} lets it sleep"
-        )
-    if highest_mhz and most_mhz > highest_mhz:
-        told.append(
-            f"{card.shown}: it never runs faster than {highest_mhz} MHz, so a {NAMES[setting]} up to {most_mhz:.0f} changes nothing"
-        )
-    return tuple(told)
+    most_mhz, highest_mhz = value[1], card.clocks.sm_max_mhz if setting == CLOCKS else card.clocks.memory_max_mhz
+    if not highest_mhz or most_mhz <= highest_mhz:
+        return ()
+    return (f"{card.shown}: it never runs faster than {highest_mhz} MHz, so a {NAMES[setting]} up to {most_mhz:.0f} changes nothing",)
 
 
 def forgetful(card: reading.Card, setting: str) -> Tuple[str, ...]:

@@ -52,7 +52,8 @@ class Rig:
         begun_s = self.machine.monotonic_s()
         seen = look.look(self.machine)
         cards = [seen.card(uuid) for uuid in self.uuids]
-        wrong = seen.fault or next((one.fault or "it is not seen any more" for one in cards if one is None or one.fault), "")
+        faults = ["it is not seen any more" if one is None else one.fault for one in cards]
+        wrong = seen.fault or next((fault for fault in faults if fault), "")
         if wrong:
             raise errors.Problem("card-lost", f"the card was lost in the middle of the sweep: {wrong}", hint=seen.fault_hint)
         return samples.as_one([one for one in cards if one is not None], (begun_s + self.machine.monotonic_s()) / 2)

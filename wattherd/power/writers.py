@@ -12,6 +12,7 @@ import re
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from wattherd import machine as machines
+from wattherd.power import holders
 from wattherd.records import dataclass
 from wattherd.wire import finding
 
@@ -75,7 +76,7 @@ def _processes(machine: machines.Machine) -> Iterator[Writer]:
 def _process(machine: machines.Machine, pid: int) -> Optional[Writer]:
     words = [part.decode("utf-8", "replace") for part in (machine.read(f"/proc/{pid}/cmdline") or b"").split(b"\0") if part]
     line = " ".join(words)
-    unit = _unit_of(machine.text(f"/proc/{pid}/cgroup"))
+    unit = holders.service_of(machine.text(f"/proc/{pid}/cgroup"))
     if not words or _OURS.search(line) or _OURS.search(unit):
         return None
     program = posixpath.basename(words[0])
@@ -99,17 +100,6 @@ def _scripts(machine: machines.Machine, pid: int, words: List[str]) -> List[str]
     return [
         word if word.startswith("/") else posixpath.join(folder, word) for word in words[:4] if not word.startswith("-") and len(word) < 400
     ]
-
-
-def _unit_of(cgroup: str) -> str:
-    """The service a process belongs to; empty for one that was started by hand. Either generation of cgroups."""
-    for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        services = [part for part in path.split("/") if part.endswith(".service")]
-        if services and (number == "0" or controllers == "name=systemd"):
-            return "" if services[0].startswith("user@") else services[-1]
-    return ""
 
 
 # -- what will run

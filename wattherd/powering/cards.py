@@ -69,6 +69,14 @@ def wishes(host: str, setting: settings.Power, found: Sequence[facts.Gpu]) -> tu
     return tuple(made)
 
 
+def refuse_all(host: str, setting: settings.Power) -> None:
+    """Raises `card-unknown` for a UUID or bus on a Jetson, whole or not: it never had such a card, so none of its own can be away."""
+    for name in setting.cards:
+        if _is_uuid(name) or _is_bus(name):
+            words = f"{host}: power.cards: no card here is '{name}': this host is a Jetson"
+            raise errors.Problem("card-unknown", words, hint="a card of one host belongs into that host's own host_vars/", card=name)
+
+
 def unmatched(setting: settings.Power, found: Sequence[facts.Gpu]) -> tuple[str, ...]:
     """Product names under `cards:` that no card here has. Alone that is no mistake: a group has many kinds of boxes."""
     return tuple(name for name in setting.cards if not _is_uuid(name) and not _is_bus(name) and not any(fits(name, one) for one in found))

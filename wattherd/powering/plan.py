@@ -36,11 +36,7 @@ class Plan:
 def plan(host: str, setting: settings.Power, tuned: Mapping[str, settings.Tuned], told: facts.Facts) -> Plan:
     """Raises `card-unknown`, `mode-unknown`, `power-range` with every limit of the host that its cards do not take, or `over-budget`."""
     if is_tegra(told):
-        cards.wishes(host, setting, ())  # a UUID or bus under `cards:` is refused here too: this host has no such card
-        mode = board.mode(host, setting.mode, told) if setting.mode is not None else ""
-        chosen = wanted.BoardPolicy(mode=mode, pinned=setting.pin_clocks, fan=setting.fan or "")
-        policy = wanted.Policy(board=chosen if chosen != wanted.BoardPolicy() else None, confirm_s=setting.confirm_s)
-        return Plan(policy=policy, apart=board.apart(setting, jetson=True), unmatched=cards.unmatched(setting, ()), jetson=True)
+        return _of_board(host, setting, told)
     found = [card for card in told.gpus if card.vendor == "nvidia"]
     made = tuple(limits.plan(host, wish, tuned) for wish in cards.wishes(host, setting, found))
     refusals = [one.refusal for one in made if one.refusal]
@@ -55,6 +51,19 @@ def plan(host: str, setting: settings.Power, tuned: Mapping[str, settings.Tuned]
         apart=board.apart(setting, jetson=False) if made else (),
         doubts=tuple(dict.fromkeys([*(words for one in made for words in one.doubts), *gaps])),
         unmatched=cards.unmatched(setting, found),
+    )
+
+
+def _of_board(host: str, setting: settings.Power, told: facts.Facts) -> Plan:
+    cards.refuse_all(host, setting)
+    mode = board.mode(host, setting.mode, told) if setting.mode is not None else ""
+    chosen = wanted.BoardPolicy(mode=mode, pinned=setting.pin_clocks, fan=setting.fan or "")
+    return Plan(
+        policy=wanted.Policy(board=chosen if chosen != wanted.BoardPolicy() else None, confirm_s=setting.confirm_s),
+        apart=board.apart(setting, jetson=True),
+        doubts=_check_budget(host, setting, (), ()),
+        unmatched=cards.unmatched(setting, ()),
+        jetson=True,
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import typing
-from typing import Dict, Optional, Tuple, Type
+from typing import Dict, FrozenSet, Optional, Tuple, Type
 
 from wattherd import errors
+from wattherd import machine as machines
 from wattherd.resources import base
 from wattherd.wire import fields, manifest
 
@@ -61,3 +62,16 @@ def decode(entry: manifest.Entry) -> base.Resource:
 
 def encode(resource: base.Resource, *, role: str, tags: Tuple[str, ...] = ()) -> manifest.Entry:
     return manifest.Entry(id=resource.id, type=resource.TYPE, role=role, tags=tags, spec=fields.plain(resource))
+
+
+def needs(
+    machine: machines.Machine, wanted: manifest.Manifest, only: Optional[FrozenSet[str]] = None, coming: FrozenSet[str] = frozenset()
+) -> Dict[str, Dict[str, int]]:
+    """What the store lacks for this manifest: resource id -> digest -> size in bytes. Builds of a fingerprint in `coming` want nothing."""
+    found: Dict[str, Dict[str, int]] = {}
+    for entry in wanted.resources:
+        if (only is None or entry.id in only) and entry.spec.get("fingerprint") not in coming:
+            missing = dict(decode(entry).needs(machine))
+            if missing:
+                found[entry.id] = missing
+    return found

@@ -33,6 +33,7 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
         "wattherd/wire",
         "wattherd/gguf",
         "wattherd/machine.py",
+        "wattherd/process.py",
         "wattherd/store.py",
         "wattherd/errors.py",
         "wattherd/units.py",

@@ -17,10 +17,11 @@ def power_apply(common: Common, *, restore: bool = False, reboot: bool = False) 
     """Set power limits, clocks and power modes as the inventory says, prove them, and hold them."""
     from wattherd.console import reports
     from wattherd.verbs import power_apply as applying
+    from wattherd.verbs import running
 
-    options = applying.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags, reboots=reboot)
+    options = running.Options(check=common.check, diff=common.diff, tags=common.tags, skip_tags=common.skip_tags)
     work = applying.restore if restore else applying.apply
-    return reports.deployed(common.screen, work(common.access(), common.selection, options, common.screen))
+    return reports.deployed(common.screen, work(common.access(), common.selection, options, common.screen, reboots=reboot))
 
 
 @command(

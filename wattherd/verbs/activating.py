@@ -1,18 +1,13 @@
-"""What `deploy` and `power-apply` share: manifests into the run, the doubts about them, the batches in which nodes converge, the outcomes.
-
-Owns one rule besides: a new power policy stands only once its node has been asked again and has answered well (power-confirm).
-"""
+"""What `deploy` and `power-apply` share: manifests into the run, the doubts about them, the batches that converge, the outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from wattherd import errors, fleet, inventory, plan
-from wattherd.verbs import running
-from wattherd.wire import fields, manifest
+from wattherd.verbs import confirming, running
+from wattherd.wire import manifest
 
-#: How long a node watches its new policy before it says that all is well: a unit that falls down is up and down again within that.
-SETTLE_S = 15
 _MOST_NAMES = 4
 
 
@@ -45,8 +40,8 @@ def take(run: running.Run, hosts: Sequence[inventory.Host], planned: Mapping[str
         run.only[host.name] = plan.tagged(done.value, run.options.tags, run.options.skip_tags)
 
 
-def activate(run: running.Run, then: Callable[[str], None] = lambda _: None) -> None:
-    """In batches; when one fails, the later ones are not touched. `then` is done on each host whose run came to its end."""
+def activate(run: running.Run) -> None:
+    """In batches; when one fails, the later ones are not touched."""
     stopped = False
     batches = fleet.batches(run.names, run.options.serial) if run.names else []
     for number, batch in enumerate(batches, 1):
@@ -58,17 +53,16 @@ def activate(run: running.Run, then: Callable[[str], None] = lambda _: None) -> 
                 )
             continue
         words = "check" if run.options.check else "activate"
-        run.each(batch, f"{words} (batch {number} of {len(batches)})" if len(batches) > 1 else words, lambda name: _one(run, name, then))
+        run.each(batch, f"{words} (batch {number} of {len(batches)})" if len(batches) > 1 else words, lambda name: _one(run, name))
         stopped = any(name in run.lost or run.counts[name].problem is not None for name in batch)
 
 
-def _one(run: running.Run, name: str, then: Callable[[str], None]) -> None:
-    converge(run, name)
-    then(name)
+def _one(run: running.Run, name: str) -> None:
+    _converge(run, name)
     run.seen.done(name, run.counts[name].outcome())
 
 
-def converge(run: running.Run, name: str) -> None:
+def _converge(run: running.Run, name: str) -> None:
     order: dict[str, object] = {"verb": "check" if run.options.check else "apply", "diff": run.options.diff}
     if run.only[name] is not None:
         order["only"] = run.only[name]
@@ -77,19 +71,7 @@ def converge(run: running.Run, name: str) -> None:
     if run.coming.get(name):
         order["coming"] = run.coming[name]
     answer = run.call(name, order, None if run.staged else manifest.encode(run.manifests[name]))
-    if answer.get("unconfirmed_s") is not None and not run.options.check:
-        confirm(run, name, float(fields.number(answer, "unconfirmed_s")))
-
-
-def confirm(run: running.Run, name: str, left_s: float) -> None:
-    """Ask the node how it is under its new policy. It puts the former one back itself: at once when unwell, later when nobody asks."""
-    answer = run.call(name, {"verb": "power-confirm", "settle_s": max(1, min(SETTLE_S, int(left_s) - 5))})
-    if answer.get("confirmed") is not True and run.counts[name].problem is None:
-        raise errors.Problem(
-            "power-put-back",
-            f"{name} did not confirm its new power policy, so the one before is in force again",
-            hint=f"invoke power-status --hosts {name} shows what is there now",
-        )
+    confirming.confirm(name, answer, run.counts[name], lambda order: run.call(name, order))
 
 
 def outcome(run: running.Run, name: str) -> fleet.Outcome:

@@ -65,6 +65,7 @@ def _measure(reach: access.Access, host: inventory.Host) -> Sequence[fields.Docu
             "url": instance.place(one, proxied=instance.is_proxied(host.settings)).url(),
             "key_file": instance.key_file(one),
             "router": one.router is not None,
+            "sleeps": any(options.sleep_idle_s for options in one.presets),
         }
         for one in host.settings.serve
     ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from wattherd import fleet, inventory
 from wattherd.link import session
 from wattherd.records import dataclass
-from wattherd.verbs import access, project, running, watch
+from wattherd.verbs import access, confirming, project, running, sightings, watch
 from wattherd.wire import fields
 
 
@@ -50,7 +50,11 @@ def rollback(reach: access.Access, selection: project.Selection, options: Option
     order: dict[str, object] = {"verb": "rollback", "check": options.check, "diff": options.diff}
     if options.to is not None:
         order["to"] = options.to
-    return on_all(reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check)
+    report = on_all(
+        reach, selection, seen, "roll back", lambda opened, _, on_event: opened.call(order, None, on_event), check=options.check
+    )
+    sightings.forget_applied(reach.project.state, report.reached)
+    return report
 
 
 def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch, *, check: bool) -> running.Report:
@@ -59,7 +63,9 @@ def remove(reach: access.Access, selection: project.Selection, seen: watch.Watch
     def work(opened: session.Session, name: str, on_event: session.OnEvent) -> fields.Document:
         return opened.call({"verb": "remove", "host": name, "check": check}, None, on_event)
 
-    return on_all(reach, selection, seen, "remove", work, check=check)
+    report = on_all(reach, selection, seen, "remove", work, check=check)
+    sightings.forget_applied(reach.project.state, report.reached)
+    return report
 
 
 def on_all(
@@ -86,6 +92,7 @@ def on_all(
         try:
             answer = work(opened, name, on_event)
             counts[name].ended(answer)
+            confirming.confirm(name, answer, counts[name], lambda order: opened.call(order, None, on_event))
         finally:
             opened.close()
 

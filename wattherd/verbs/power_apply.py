@@ -15,43 +15,39 @@ from wattherd.link import session
 from wattherd.verbs import access, activating, budgets, generations, prepare, project, rebooting, running, secrets, sightings, watch
 from wattherd.wire import event, facts, fields, manifest
 
-#: A big rig's firmware alone takes minutes, and a Jetson that resizes its disk takes more.
-REBOOT_LIMIT_S = 900
 _NO_ROLE = "power is not in its roles: add it there (roles: [base, power])"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """`reboots`: hosts whose setting waits for one are rebooted after the run, one at a time, drained."""
+def apply(
+    reach: access.Access, selection: project.Selection, options: running.Options, seen: watch.Watch, *, reboots: bool = False
+) -> running.Report:
+    """Bring cards and boards of the selected hosts to what the inventory says. Nothing else of these hosts is touched.
 
-    check: bool = False
-    diff: bool = False
-    tags: tuple[str, ...] = ()
-    skip_tags: tuple[str, ...] = ()
-    reboots: bool = False
-
-
-def apply(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> running.Report:
-    """Bring cards and boards of the selected hosts to what the inventory says. Nothing else of these hosts is touched."""
+    `reboots`: hosts of which a setting waits for one are rebooted after the run, one at a time, drained.
+    """
     begun_s = time.monotonic()
     loaded, hosts = _hosts(reach, selection, seen)
     project.check_tags([*options.tags, *options.skip_tags], [budgets.ROLE])
     done = _round(reach, loaded, hosts, options, seen)
-    if options.reboots and not options.check:
+    if reboots and not options.check:
         _reboot(reach, hosts, done, seen, lambda host: _round(reach, loaded, [host], options, seen))
     return running.Report({host.name: done.outcomes[host.name] for host in hosts}, round(time.monotonic() - begun_s, 3), options.check)
 
 
-def restore(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> running.Report:
+def restore(
+    reach: access.Access, selection: project.Selection, options: running.Options, seen: watch.Watch, *, reboots: bool = False
+) -> running.Report:
     """Every setting back to what it was before Wattherd first changed it, from each node's own records; nothing holds it there."""
+    if options.tags or options.skip_tags:
+        raise errors.Problem("bad-flag", "--restore goes back whole: it knows no --tags", hint="leave --tags and --skip-tags out")
     begun_s = time.monotonic()
     _, hosts = _hosts(reach, selection, seen)
     done = _back(reach, selection, options, seen)
-    if not options.check:
-        _forget_applied(reach, [name for name, one in done.outcomes.items() if one.problem is None])
-        if options.reboots:
-            _reboot(reach, hosts, done, seen, lambda host: _back(reach, replace(selection, hosts=host.name, limit=None), options, seen))
-    return running.Report(done.outcomes, round(time.monotonic() - begun_s, 3), options.check)
+    if reboots and not options.check:
+        _reboot(reach, hosts, done, seen, lambda host: _back(reach, replace(selection, hosts=host.name, limit=None), options, seen))
+    report = running.Report(done.outcomes, round(time.monotonic() - begun_s, 3), options.check)
+    sightings.forget_applied(reach.project.state, report.reached)
+    return report
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class _Done:
     waiting: dict[str, set[str]]
 
 
-def _back(reach: access.Access, selection: project.Selection, options: Options, seen: watch.Watch) -> _Done:
+def _back(reach: access.Access, selection: project.Selection, options: running.Options, seen: watch.Watch) -> _Done:
     waiting: dict[str, set[str]] = {}
 
     def work(opened: session.Session, name: str, on_event: session.OnEvent) -> fields.Document:
@@ -85,7 +81,7 @@ def _hosts(reach: access.Access, selection: project.Selection, seen: watch.Watch
 
 
 def _round(
-    reach: access.Access, loaded: inventory.Inventory, hosts: Sequence[inventory.Host], options: Options, seen: watch.Watch
+    reach: access.Access, loaded: inventory.Inventory, hosts: Sequence[inventory.Host], options: running.Options, seen: watch.Watch
 ) -> _Done:
     circuits = loaded.circuits
     theirs = tuple(host for host in hosts if budgets.ROLE in host.settings.roles)
@@ -93,7 +89,7 @@ def _round(
     sessions = access.Sessions(reach)
     run = running.Run(
         reach,
-        running.Options(check=options.check, diff=options.diff, tags=options.tags, skip_tags=options.skip_tags),
+        options,
         seen,
         sessions,
         whole_roles=(budgets.ROLE,),
@@ -160,7 +156,7 @@ def _reboot(
     for number, host in enumerate(waiting, 1):
         seen.phase("reboot", [host.name])
         try:
-            rebooting.reboot_and_wait(reach, host, seen, REBOOT_LIMIT_S)
+            rebooting.reboot_and_wait(reach, host, seen)
         except errors.Problem as problem:
             before = done.outcomes[host.name]
             done.outcomes[host.name] = replace(before, status=fleet.status_of(problem), failed=before.failed + 1, problem=problem)
@@ -186,14 +182,3 @@ def merged(before: fleet.Outcome, after: fleet.Outcome, took: Sequence[str] = ()
         changes=changes,
         notes=(*before.notes, *after.notes),
     )
-
-
-def _forget_applied(reach: access.Access, names: Sequence[str]) -> None:
-    """What was restored is at nobody's limit any more."""
-    known = sightings.read(reach.project.state)
-    restored = {name: known[name] for name in names if name in known}
-    bare = {
-        name: sightings.Sighting(cards=tuple(role.replace(card, applied_w=None) for card in one.cards), jetson=one.jetson)
-        for name, one in restored.items()
-    }
-    sightings.keep(reach.project.state, bare)

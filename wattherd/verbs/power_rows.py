@@ -1,29 +1,22 @@
 """What a node's answer comes to: one row for each card and board, with its verdict and the reason in words. Pure.
 
-What should be comes from the inventory where the host has the role `power`, else from the policy that the node itself keeps.
+What was chosen for it is in `power_chosen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from wattherd import errors
 from wattherd.policy import idle, unload
-from wattherd.power import memory, reading, settings, settle, wanted
-from wattherd.powering import plan as planning
-from wattherd.verbs import power_told, rests
+from wattherd.power import reading, settings, settle, wanted
+from wattherd.verbs import power_chosen, power_told, rests
 from wattherd.wire import facts
-
-if TYPE_CHECKING:
-    from wattherd import inventory
 
 OK, SKIPPED, DRIFT, FAILED = "ok", "skipped", "drift", "failed"
 #: From what needs nobody to what needs somebody at once.
 STATUSES = (OK, SKIPPED, DRIFT, FAILED)
-INVENTORY, NODE = "inventory", "node"
-BOARD = memory.BOARD
+BOARD = power_chosen.BOARD
 _APPLY = "invoke power-apply"
 #: What helped others whose cards stayed awake after their last process (facts/power.md, c).
 _WAKE = "persistence off and on again, or a reload of the driver, has freed such cards"
@@ -31,23 +24,6 @@ _WAKE = "persistence off and on again, or a reload of the driver, has freed such
 _UNSEEN = idle.Rest(why="nothing was read of it")
 #: A status and why.
 Found = tuple[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """What was chosen for one host, and by whom. `unfit` is, by UUID and setting, why a wish cannot be had there.
-
-    `doubt` is why the inventory's wish could not be worked out at all; what the node keeps stands in for it then.
-    """
-
-    source: str = ""
-    cards: Mapping[str, wanted.CardPolicy] = field(default_factory=dict)
-    unfit: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    board: wanted.BoardPolicy | None = None
-    doubt: str = ""
-
-    def of(self, uuid: str) -> Mapping[str, settings.Value]:
-        return settings.of(self.cards.get(uuid, wanted.CardPolicy()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,29 +72,7 @@ class Row:
         return self.card.draw if self.card is not None else self.board.draw if self.board is not None else None
 
 
-def chosen(host: inventory.Host, seen: facts.Facts, told: power_told.Told) -> Chosen:
-    if "power" not in host.settings.roles:
-        return of_node(told)
-    try:
-        made = planning.of(host.name, host.settings, seen)
-    except errors.Problem as problem:
-        kept = of_node(told)
-        return Chosen(source=kept.source, cards=kept.cards, board=kept.board, doubt=problem.message)
-    return Chosen(
-        source=INVENTORY,
-        cards=made.policy.cards,
-        unfit={one.card.uuid: {row.setting: row.unfit for row in one.rows if row.unfit} for one in made.cards if one.card.uuid},
-        board=made.policy.board,
-    )
-
-
-def of_node(told: power_told.Told) -> Chosen:
-    if told.policy is None:
-        return Chosen()
-    return Chosen(source=NODE, cards=told.policy.cards, board=told.policy.board)
-
-
-def rows(host: str, seen: facts.Facts, told: power_told.Told, want: Chosen, resting: rests.Resting) -> tuple[Row, ...]:
+def rows(host: str, seen: facts.Facts, told: power_told.Told, want: power_chosen.Chosen, resting: rests.Resting) -> tuple[Row, ...]:
     """Every card that the node reads, then those that only its facts know, and its board. None for a host without either."""
     simulated = seen.simulated
     made = [_card(host, card, told, want, resting, simulated=simulated) for card in told.look.cards]
@@ -138,10 +92,12 @@ def _is_lost_row(one: facts.Gpu, cards: Sequence[reading.Card]) -> bool:
     return any(card.fault and not card.uuid and not card.bus for card in cards) and bool(one.bus)
 
 
-def _card(host: str, card: reading.Card, told: power_told.Told, want: Chosen, resting: rests.Resting, *, simulated: bool) -> Row:
+def _card(
+    host: str, card: reading.Card, told: power_told.Told, want: power_chosen.Chosen, resting: rests.Resting, *, simulated: bool
+) -> Row:
     rest, empty_w = resting.rest.get(card.uuid, _UNSEEN), resting.empty_w.get(card.uuid)
     drifts = tuple(one for one in told.drifts if one.owner == card.uuid)
-    applied = _is_applied(card.uuid, told, want)
+    applied = want.is_applied(card.uuid, told)
     status, reason = verdict(list(_about(card, told, want, drifts, applied=applied)))
     return Row(
         host=host,
@@ -165,7 +121,7 @@ def _card(host: str, card: reading.Card, told: power_told.Told, want: Chosen, re
 
 
 def _about(
-    card: reading.Card, told: power_told.Told, want: Chosen, drifts: Sequence[power_told.Drifted], *, applied: bool | None
+    card: reading.Card, told: power_told.Told, want: power_chosen.Chosen, drifts: Sequence[power_told.Drifted], *, applied: bool | None
 ) -> Iterator[Found]:
     if card.fault:
         yield FAILED, f"{card.fault}: it can be neither read nor set until this host has been rebooted (invoke doctor looks for the cause)"
@@ -193,21 +149,8 @@ def verdict(found: Sequence[Found]) -> Found:
     return (told[0][0] if told else OK), "; ".join(dict.fromkeys(words for _, words in told))
 
 
-def _is_applied(owner: str, told: power_told.Told, want: Chosen) -> bool | None:
-    """Whether the node keeps what the inventory wants of it; None where the inventory wants nothing."""
-    if want.source != INVENTORY:
-        return None
-    kept = of_node(told)
-    if owner == BOARD:
-        return want.board == kept.board
-    return want.of(owner) == kept.of(owner)
-
-
-def _found(card: reading.Card, told: power_told.Told, want: Chosen, *, applied: bool | None) -> Iterator[Found]:
-    if told.policy_fault:
-        yield DRIFT, f"the policy on the node cannot be read ({told.policy_fault}): {_APPLY}"
-    if want.doubt:
-        yield DRIFT, f"what the inventory wants cannot be had: {want.doubt}"
+def _found(card: reading.Card, told: power_told.Told, want: power_chosen.Chosen, *, applied: bool | None) -> Iterator[Found]:
+    yield from _unclear(told, want)
     for setting, why in want.unfit.get(card.uuid, {}).items():
         yield SKIPPED, f"{settings.NAMES[setting]}: {why}"
     if applied is False:
@@ -220,10 +163,24 @@ def _found(card: reading.Card, told: power_told.Told, want: Chosen, *, applied: 
     yield from _unkept(told, want)
 
 
+def _unclear(told: power_told.Told, want: power_chosen.Chosen) -> Iterator[Found]:
+    """Why what is wanted cannot be told as a whole, here or in the inventory."""
+    if told.policy_fault:
+        yield DRIFT, f"the policy on the node cannot be read ({told.policy_fault}): {_APPLY}"
+    if want.doubt:
+        yield DRIFT, f"what the inventory wants cannot be had: {want.doubt}"
+
+
+def _put_back(told: power_told.Told) -> str:
+    return "" if told.put_back is None else f"not applied: the policy was put back, since {told.put_back.why}"
+
+
 def _not_applied(told: power_told.Told, owner: str) -> str:
     if told.put_back is not None:
-        return f"not applied: the policy was put back, since {told.put_back.why}"
-    kept = ", ".join(f"{settings.NAMES[setting]} {settings.shown(setting, value)}" for setting, value in of_node(told).of(owner).items())
+        return _put_back(told)
+    kept = ", ".join(
+        f"{settings.NAMES[setting]} {settings.shown(setting, value)}" for setting, value in power_chosen.of_node(told).of(owner).items()
+    )
     return f"not applied yet{f' (the node keeps {kept})' if kept else ''}: {_APPLY}"
 
 
@@ -253,7 +210,7 @@ def _lock(card: reading.Card, told: power_told.Told, setting: str, value: settin
         yield DRIFT, f"{settings.NAMES[setting]} is {now}, not {settings.shown(setting, value)}"
 
 
-def _unkept(told: power_told.Told, want: Chosen) -> Iterator[Found]:
+def _unkept(told: power_told.Told, want: power_chosen.Chosen) -> Iterator[Found]:
     if told.policy is not None and want.source and told.keeper not in {"", "active", "activating", "reloading"}:
         yield DRIFT, f"nothing keeps it: the keeper is {told.keeper} (systemctl status wattherd-keeper)"
 
@@ -275,9 +232,9 @@ def _highest(kept: float | None, now: float | None) -> float | None:
 # -- boards
 
 
-def _board(host: str, board: reading.Board, told: power_told.Told, want: Chosen, *, simulated: bool) -> Row:
+def _board(host: str, board: reading.Board, told: power_told.Told, want: power_chosen.Chosen, *, simulated: bool) -> Row:
     drifts = tuple(one for one in told.drifts if one.owner == BOARD)
-    applied = _is_applied(BOARD, told, want)
+    applied = want.is_applied(BOARD, told)
     status, reason = verdict([*_board_found(board, told, want, applied=applied), *_conflicts(drifts)])
     return Row(
         host=host,
@@ -297,11 +254,10 @@ def _board(host: str, board: reading.Board, told: power_told.Told, want: Chosen,
     )
 
 
-def _board_found(board: reading.Board, told: power_told.Told, want: Chosen, *, applied: bool | None) -> Iterator[Found]:
-    if want.doubt:
-        yield DRIFT, f"what the inventory wants cannot be had: {want.doubt}"
+def _board_found(board: reading.Board, told: power_told.Told, want: power_chosen.Chosen, *, applied: bool | None) -> Iterator[Found]:
+    yield from _unclear(told, want)
     if applied is False:
-        yield DRIFT, f"not applied yet: {_APPLY}" if told.put_back is None else f"not applied: it was put back, since {told.put_back.why}"
+        yield DRIFT, _put_back(told) or f"not applied yet: {_APPLY}"
     asked = want.board
     if asked is None:
         return

@@ -10,7 +10,7 @@ from wattherd import errors, fleet, inventory
 from wattherd.link import session
 from wattherd.power import faults
 from wattherd.serving import instance
-from wattherd.verbs import access, idle_waste, power_rows, power_told, project, rests, watch
+from wattherd.verbs import access, idle_waste, power_chosen, power_rows, power_told, project, rests, sightings, watch
 
 #: So many looks at most: enough for a card that has just stopped working to settle, and for nobody to wait long.
 _LOOKS = 5
@@ -29,7 +29,6 @@ class Seen:
     price: idle_waste.Price | None = None
     fault: errors.Problem | None = None
     notes: tuple[str, ...] = ()
-    now_s: float = 0.0
     seen_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -64,12 +63,15 @@ def power_status(reach: access.Access, selection: project.Selection, seen: watch
     hosts = {host.name: host for host in selected(reach, selection, seen)}
     seen.phase("look", list(hosts))
     memory = rests.Rests(reach.project.state)
+    sighted = sightings.read(reach.project.state)
 
     def tell(name: str, _: fleet.Done[Seen]) -> None:
         seen.done(name, fleet.Count().outcome())
 
     try:
-        return Picture(hosts=fleet.each(list(hosts), lambda name: _one(reach, hosts[name], memory), forks=reach.forks, on_done=tell))
+        return Picture(
+            hosts=fleet.each(list(hosts), lambda name: _one(reach, hosts[name], memory, sighted.get(name)), forks=reach.forks, on_done=tell)
+        )
     finally:
         memory.save()
 
@@ -81,21 +83,25 @@ def selected(reach: access.Access, selection: project.Selection, seen: watch.Wat
     return project.hosts_of(loaded, selection, writes=False, early=lambda names: reach.foresee(loaded, names))
 
 
-def _one(reach: access.Access, host: inventory.Host, memory: rests.Rests) -> Seen:
+def _one(reach: access.Access, host: inventory.Host, memory: rests.Rests, before: sightings.Sighting | None) -> Seen:
     opened = reach.open(host)
     try:
-        return look(opened, host, memory, looks=_LOOKS)
+        return look(opened, host, memory, before, looks=_LOOKS)
     finally:
         opened.close()
 
 
-def look(opened: session.Session, host: inventory.Host, memory: rests.Rests, *, looks: int) -> Seen:
-    """One answer of one host through its open session. `looks`: how often its node may look before it answers."""
+def look(opened: session.Session, host: inventory.Host, memory: rests.Rests, before: sightings.Sighting | None, *, looks: int) -> Seen:
+    """One answer of one host through its open session. `looks`: how often its node may look before it answers.
+
+    `before` is what was seen of its cards: a lost one hides the UUID that the inventory names it by, and is no slip of the operator's.
+    """
     order = {"verb": "power", "looks": looks, "servers": _servers(host), "known": memory.known(host.name)}
     told = power_told.decode(opened.call(order))
-    want = power_rows.chosen(host, opened.facts, told)
+    seen = sightings.completed(opened.facts, before)
+    want = power_chosen.chosen(host, seen, told)
     resting = memory.see(host.name, told)
-    made = power_rows.rows(host.name, opened.facts, told, want, resting)
+    made = power_rows.rows(host.name, seen, told, want, resting)
     return Seen(
         rows=made,
         driver=told.look.driver,
@@ -104,7 +110,6 @@ def look(opened: session.Session, host: inventory.Host, memory: rests.Rests, *, 
         price=_price(host),
         fault=_fault(told, nothing_there=not made and told.look.fault_kind in _NOTHING_THERE),
         notes=_notes(told),
-        now_s=told.now_s,
     )
 
 

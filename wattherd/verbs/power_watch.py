@@ -12,7 +12,7 @@ from typing import Self
 
 from wattherd import errors, fleet, inventory
 from wattherd.link import session
-from wattherd.verbs import access, power_status, project, rests, watch
+from wattherd.verbs import access, power_status, project, rests, sightings, watch
 
 #: After a host was lost it is tried again this much later, twice as late each time, up to the longest.
 _AGAIN_S, _AGAIN_LIMIT_S = 2.0, 60.0
@@ -30,6 +30,7 @@ class Following:
         self._hosts = power_status.selected(reach, selection, seen)
         self._every_s = every_s
         self._memory = rests.Rests(reach.project.state)
+        self._sighted = sightings.read(reach.project.state)
         self._told: dict[str, fleet.Done[power_status.Seen]] = {}
         self._live: dict[str, session.Session] = {}
         self._change = threading.Condition()
@@ -96,7 +97,8 @@ class Following:
         try:
             while not self._ends.is_set():
                 begun_s = time.monotonic()
-                self._tell(host.name, fleet.Done(value=power_status.look(opened, host, self._memory, looks=1)))
+                seen = power_status.look(opened, host, self._memory, self._sighted.get(host.name), looks=1)
+                self._tell(host.name, fleet.Done(value=seen))
                 self._ends.wait(max(0.0, self._every_s - (time.monotonic() - begun_s)))
         finally:
             with self._change:

@@ -13,7 +13,7 @@ from wattherd.link import session
 from wattherd.verbs import access, watch
 from wattherd.wire import fields
 
-#: A Jetson is back in about a minute, a server with much memory and many cards after ten.
+#: A Jetson is back in about a minute, one that resizes its disk later; a server with much memory and many cards after ten.
 LIMIT_S = 900.0
 _PAUSE_S = 1.0
 #: These do not come right by waiting.
@@ -83,7 +83,7 @@ def _back(reach: access.Access, host: inventory.Host, before: str, seen: watch.W
             raise errors.Problem(
                 "reboot-timeout",
                 f"{host.name} is not back {units.duration(waited_s)} after it was rebooted: {words}",
-                hint="look at its console or its power; a run with a longer limit may wait for it",
+                hint="look at its console or its power; run this again when it is back",
             )
         told = {
             "event": "progress",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import threading
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from wattherd import errors
 from wattherd.policy import idle
 from wattherd.power import reading
-from wattherd.verbs import power_told
+from wattherd.verbs import power_told, state_file
 from wattherd.wire import fields
 
 FILE = "empty-draw.json"
@@ -71,15 +70,17 @@ class Rests:
         return rest
 
     def save(self) -> None:
-        """Whole or not at all; a state folder that cannot be written costs only this memory."""
+        """Whole or not at all, with what another command saw meanwhile; a state folder that cannot be written costs only this memory."""
         with self._lock, contextlib.suppress(OSError):
-            if not self._is_newer:
-                return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._path.with_name(f"{FILE}.{os.getpid()}")
-            beside.write_text(json.dumps(self._empty_w, indent=1, sort_keys=True) + "\n")
-            beside.replace(self._path)
-            self._is_newer = False
+            if self._is_newer:
+                state_file.change(self._path, self._with_others)
+                self._is_newer = False
+
+    def _with_others(self) -> Mapping[str, Mapping[str, float]]:
+        for host, rows in _read(self._path).items():
+            own = self._empty_w.setdefault(host, {})
+            own.update({uuid: min(watts, own.get(uuid, watts)) for uuid, watts in rows.items()})
+        return self._empty_w
 
 
 def _read(path: pathlib.Path) -> dict[str, dict[str, float]]:

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattherd import errors, fleet
+from wattherd.power.jetson import verdict
 from wattherd.powering import plan as powering
 from wattherd.verbs import access, sightings, watch
 from wattherd.wire import event, facts, fields, manifest
 
-#: How a node's reason begins when a setting waits for a reboot.
-REBOOT_REQUIRED = "reboot required"
-
 
 def waits(message: Mapping[str, object]) -> bool:
     """This setting can be had only by a reboot of its node."""
-    return message.get("event") == "skipped" and str(message.get("reason")).startswith(REBOOT_REQUIRED)
+    return message.get("event") == "skipped" and str(message.get("reason")).startswith(verdict.REBOOT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +35,11 @@ class Report:
     hosts: Mapping[str, fleet.Outcome]
     seconds: float
     check: bool = False
+
+    @property
+    def reached(self) -> list[str]:
+        """Those on which something may have changed, also where it failed."""
+        return [name for name, one in self.hosts.items() if one.status != "unreachable" and not self.check]
 
 
 @dataclass

@@ -6,14 +6,14 @@ Owns STATE/cards.json of the project. A record that cannot be read is as if ther
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
 from wattherd import errors
 from wattherd.records import dataclass, replace
+from wattherd.verbs import state_file
 from wattherd.wire import facts, fields
 
 
@@ -79,19 +79,21 @@ def read(state: pathlib.Path) -> dict[str, Sighting]:
 
 
 def keep(state: pathlib.Path, seen: Mapping[str, Sighting]) -> None:
-    """Put these hosts into the record. Two runs at once leave both of theirs."""
-    if not seen:
-        return
-    state.mkdir(parents=True, exist_ok=True)
-    with _alone(state):
-        whole = {**read(state), **seen}
-        fresh = _file(state).with_suffix(".new")
-        fresh.write_text(json.dumps({host: fields.plain(one) for host, one in sorted(whole.items())}, indent=1, sort_keys=True) + "\n")
-        fresh.replace(_file(state))
+    """Put these hosts into the record. Two runs at once leave both of theirs; a folder that cannot be written costs only this memory."""
+    if seen:
+        with contextlib.suppress(OSError):
+            state_file.change(_file(state), lambda: {host: fields.plain(one) for host, one in {**read(state), **seen}.items()})
 
 
-@contextlib.contextmanager
-def _alone(state: pathlib.Path) -> Iterator[None]:
-    with (state / "cards.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def forget_applied(state: pathlib.Path, names: Collection[str]) -> None:
+    """After a run that brought these hosts back to something earlier: what their cards are limited to now was proved by no run of ours.
+
+    Without it a sum over a circuit would count limits that are gone; so the cards count with their default again.
+    """
+    known = read(state)
+    bare = {
+        name: replace(known[name], cards=tuple(replace(card, applied_w=None) for card in known[name].cards))
+        for name in names
+        if name in known
+    }
+    keep(state, bare)

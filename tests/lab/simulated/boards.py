@@ -166,18 +166,22 @@ def tree(this: Board) -> dict[str, str]:
 
 
 def _rail_files(this: Board) -> dict[str, str]:
+    """With the watts of an idle board, until somebody measures."""
     files: dict[str, str] = {}
     for rail in this.rails:
+        drawn_mw = this.idle_w * rail.idle_share * 1000
+        milliamperes = str(round(drawn_mw * 1000 / _VOLTS_MV))
         if rail.kind == "iio":
             files[f"{rail.folder}/rail_name_{rail.number}"] = rail.name
-            files |= {f"{rail.folder}/in_{what}{rail.number}_input": "0" for what in ("power", "voltage", "current")}
+            values = {"power": str(round(drawn_mw)), "voltage": str(_VOLTS_MV), "current": milliamperes}
+            files |= {f"{rail.folder}/in_{what}{rail.number}_input": value for what, value in values.items()}
             files["bus/i2c/drivers/ina3221x/6-0040"] = f"->../../../../{_I2C_OLD}"
         elif rail.kind == "power":
-            files[f"{rail.folder}/name"], files[f"{rail.folder}/power{rail.number}_input"] = "ina238", "0"
+            files[f"{rail.folder}/name"], files[f"{rail.folder}/power{rail.number}_input"] = "ina238", str(round(drawn_mw * 1000))
             files[f"class/hwmon/{_CARRIER_HWMON}"] = f"->../../{rail.folder}"
         else:
             files[f"{rail.folder}/name"], files[f"{rail.folder}/in{rail.number}_label"] = "ina3221", rail.name
-            files |= {f"{rail.folder}/in{rail.number}_input": str(_VOLTS_MV), f"{rail.folder}/curr{rail.number}_input": "0"}
+            files |= {f"{rail.folder}/in{rail.number}_input": str(_VOLTS_MV), f"{rail.folder}/curr{rail.number}_input": milliamperes}
             # What the chip also shows, and what is no rail: the shunts, and their sum.
             files |= {f"{rail.folder}/in{number}_input": "0" for number in (4, 5, 6, 7)}
             files[f"{rail.folder}/in7_label"] = "sum of shunt voltages"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.lab import claim, commands, disk, places, processes
-from tests.lab.simulated import board_files, board_model, boards, compiled, figures, groups, holders, layout, model, plugging
+from tests.lab.simulated import board_files, board_model, boards, compiled, figures, groups, holders, layout, model, plugging, slowing
 from wattherd.errors import Problem
 
 _TICK_S = 0.2
@@ -56,10 +56,13 @@ class Keeper:
     lab: places.Places
     watch: holders.Watch = field(default_factory=holders.Watch)
     nodes: dict[str, Powered] = field(default_factory=dict)
-    slowed: dict[int, str] = field(default_factory=dict)
+    slowing: slowing.Slowing = field(init=False)
     _looked: float = -math.inf
     _at: float = 0.0
     _last: str = ""
+
+    def __post_init__(self) -> None:
+        self.slowing = slowing.Slowing(self.lab)
 
     def tick(self, now: float) -> None:
         if now - self._looked >= _NODES_S:
@@ -67,8 +70,7 @@ class Keeper:
             self._look_for_nodes()
         if self.nodes:
             self.watch.look(now)
-        for pid in [pid for pid in self.slowed if pid not in self.watch.known]:
-            groups.slow(self.lab, self.slowed.pop(pid), pid, 1, 1.0)  # its group goes with it
+            self.slowing.forget(self.watch.known)
         seconds = min(now - self._at, _LONGEST_S) if self._at else _TICK_S
         self._at = now
         for name, node in list(self.nodes.items()):
@@ -104,6 +106,7 @@ class Keeper:
             known = self.nodes.get(name)
             if leader and ids and (known is None or (known.leader, known.ids) != (leader.pid, ids)):
                 self.nodes[name] = _powered(node, leader.pid, ids)
+            self.slowing.sweep(name)
             if leader and name in self.nodes:
                 self.nodes[name].others = holders.registered(node.root, leader.pid)
 
@@ -114,16 +117,7 @@ class Keeper:
         node.board_moment = now
         board_files.write(node.root, board, now)
         for process in self.watch.of(node.device):
-            self._slow(node, process, now.speed)
-
-    def _slow(self, node: Powered, process: holders.Process, speed: float) -> None:
-        """Only where it differs from what was done last: a group is touched when something changed."""
-        wanted = round(speed, 3)
-        if process.speed != wanted:
-            process.speed = wanted
-            process.allowed = process.threads * wanted
-            groups.slow(self.lab, node.name, process.pid, process.threads, wanted)
-            self.slowed[process.pid] = node.name
+            self.slowing.slow(node.name, process, now.speed, self._at)
 
     def _hang(self, node: Powered, state: layout.Node) -> None:
         """Who called the driver while it hangs is frozen from outside; where it hangs no more, they go on."""
@@ -172,7 +166,7 @@ class Keeper:
                     speeds[process.pid].append(model.settle(node.cards[index], _settings(card), share).speed)
         for process in busy:
             if speeds[process.pid]:
-                self._slow(node, process, sum(speeds[process.pid]) / len(speeds[process.pid]))
+                self.slowing.slow(node.name, process, sum(speeds[process.pid]) / len(speeds[process.pid]), self._at)
 
 
 def _powered(node: disk.Disk, leader: int, ids: tuple[str, ...]) -> Powered:

@@ -14,9 +14,8 @@ from pathlib import Path
 from tests.lab import cgroups, places
 
 _PERIOD_US = 50_000
-#: Less than this is no clock that a card can have.
-_LEAST = 0.05
-_FULL = 0.995
+#: The kernel takes no smaller quota.
+_LEAST_US = 1000
 _FREEZING_S = 1.0
 _MOMENT_S = 0.002
 
@@ -31,21 +30,40 @@ def how() -> str:
     return "not: this machine gives the lab neither cgroup v1's cpu controller nor v2's"
 
 
-def slow(lab: places.Places, node: str, pid: int, cores: float, speed: float) -> bool:
-    """Let a process have `speed` of these cores; 1 is no throttle at all. False where that cannot be done."""
-    quota = max(1000, round(max(_LEAST, speed) * cores * _PERIOD_US))
+def slow(lab: places.Places, node: str, pid: int, cores: float | None) -> bool:
+    """Let a process have so many cores; None is no throttle at all. False where that cannot be done."""
+    quota = None if cores is None else max(_LEAST_US, round(cores * _PERIOD_US))
     mount = _mount("cpu")
     if mount is None:
-        return _slow_own(pid, quota, full=speed > _FULL)
+        return _slow_own(pid, quota)
     group = _folder(mount, lab, node) / f"gpu-{pid}"
-    if speed > _FULL:
+    if quota is None:
         if group.is_dir():
             _empty(group, mount)
         return True
     group.mkdir(parents=True, exist_ok=True)
     _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
-    _write(group / "cpu.cfs_quota_us", str(quota))
-    return _write(group / "cgroup.procs", str(pid))
+    return _write(group / "cpu.cfs_quota_us", str(quota)) and _write(group / "cgroup.procs", str(pid))
+
+
+def sweep(lab: places.Places, node: str, keep: set[int]) -> None:
+    """Take away the node's groups but these."""
+    mount = _mount("cpu")
+    if mount:
+        for group in _folder(mount, lab, node).glob("gpu-*"):
+            if int(group.name.removeprefix("gpu-")) not in keep:
+                _empty(group, mount)
+
+
+def throttled_s(lab: places.Places, node: str, pid: int) -> float:
+    """How long the process stood still for its quota until now, summed over its threads; 0 where it has none."""
+    mount = _mount("cpu")
+    folder = _folder(mount, lab, node) / f"gpu-{pid}" if mount else _own(pid)
+    with contextlib.suppress(OSError, ValueError):
+        if folder:
+            rows = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+            return int(rows["throttled_time"]) / 1e9 if "throttled_time" in rows else int(rows.get("throttled_usec", 0)) / 1e6
+    return 0.0
 
 
 def freeze(lab: places.Places, node: str, pid: int) -> bool:
@@ -123,16 +141,20 @@ def _empty(group: Path, mount: Path) -> None:
         group.rmdir()
 
 
-def _slow_own(pid: int, quota: int, *, full: bool) -> bool:
+def _slow_own(pid: int, quota: int | None) -> bool:
+    folder = _own(pid)
+    limit = folder / "cpu.max" if folder else None
+    return bool(limit and limit.is_file() and _write(limit, f"{'max' if quota is None else quota} {_PERIOD_US}"))
+
+
+def _own(pid: int) -> Path | None:
+    """The process's own group of cgroup v2; never the top one."""
     unified = _unified()
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
         own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "")
-        limit = unified / own.lstrip("/") / "cpu.max" if unified and own not in {"", "/"} else None
-        if limit and limit.is_file():
-            wanted = f"max {_PERIOD_US}" if full else f"{quota} {_PERIOD_US}"
-            return limit.read_text().strip() == wanted or _write(limit, wanted)
-    return False
+        return unified / own.lstrip("/") if unified and own not in {"", "/"} else None
+    return None
 
 
 def _write(path: Path, text: str) -> bool:

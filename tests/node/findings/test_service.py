@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from wattherd.node.findings import binary, devices, journal, service, systemctl
+from wattherd.power import holders
 from wattherd.wire import finding
 
 UNIT = "llama@m.service"
@@ -343,4 +344,4 @@ def test_what_a_unit_hides_from_its_process(paths: str, hidden: bool) -> None:
     ],
 )
 def test_the_unit_of_a_process(cgroup: str, unit: str) -> None:
-    assert systemctl.unit_of(cgroup) == unit
+    assert holders.service_of(cgroup) == unit

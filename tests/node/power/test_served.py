@@ -96,6 +96,7 @@ def test_a_client_that_came_and_went_during_our_request_counts(llama: Llama, wor
     llama.clients_total += 1
     until(lambda: work.interruptions == 1)
     until(work.is_quiet)
+    assert work.interruptions == 1, "one client, counted once"
 
 
 def test_idle_is_what_stays_idle_for_a_while(llama: Llama, work: served.Serving) -> None:

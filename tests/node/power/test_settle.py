@@ -353,18 +353,12 @@ def test_a_clock_above_its_ceiling_betrays_a_lost_lock(sm_mhz: int | None, memor
     assert bool(found) == bool(words)
 
 
-def test_a_range_that_raises_the_least_clock_is_warned_of() -> None:
-    """plan-lock-min-clock-wastes-idle: the card stays awake."""
-    pairs = [
-        tuple(int(one) for one in found)
-        for found in re.findall(r"(\d{3,4}),(\d{4})", power_cases.case("plan-lock-min-clock-wastes-idle").input)
-    ]
-    assert pairs == [(1860, 1860), (210, 1950)]
-    card = reading.Card(FIRST, name="NVIDIA GeForce RTX 3090 Ti")
-    for pair in pairs:
-        doubts = settings.doubts(card, "clocks_mhz", tuple(map(float, pair)))
-        assert f"0,{pair[1]} lets it sleep" in doubts[0]
-    assert settings.doubts(card, "clocks_mhz", (0.0, 1950.0)) == ()
+def test_a_range_beyond_what_the_card_runs_is_doubted_and_no_other() -> None:
+    card = reading.Card(FIRST, name="NVIDIA GeForce RTX 3090 Ti", clocks=reading.Clocks(sm_max_mhz=1950, memory_max_mhz=10501))
+    assert "never runs faster than 1950 MHz" in settings.doubts(card, "clocks_mhz", (0.0, 2100.0))[0]
+    assert "never runs faster than 10501 MHz" in settings.doubts(card, "memory_clocks_mhz", (0.0, 10600.0))[0]
+    assert settings.doubts(card, "clocks_mhz", (210.0, 1950.0)) == (), "the controller says it, once for all cards of a kind"
+    assert settings.doubts(reading.Card(FIRST), "clocks_mhz", (0.0, 9000.0)) == (), "a card that does not say how fast it runs"
 
 
 # -- going back

@@ -151,7 +151,7 @@ def test_neither_limit_nor_clocks(bench: strict.Bench) -> None:
 
 def test_a_limit_that_is_taken_and_does_not_stay_is_found_by_reading_back(bench: strict.Bench) -> None:
     world = sweeping.world(bench, fake.Card(faults={"deaf"}, requested_w=300.0))
-    with pytest.raises(errors.Problem, match="the card says 300 W") as caught:
+    with pytest.raises(errors.Problem, match="was set to 350 W, and the card says 300 W") as caught:
         world.tune()
     assert caught.value.code == "power-failed"
     assert world.card.requested_w == 300.0

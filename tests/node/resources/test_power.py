@@ -173,11 +173,12 @@ def test_what_a_person_should_hear(bench: strict.Bench) -> None:
     cards = two(bench)
     cards.cards[0].persistence = False
     cards.cards[1].outside_cap_w = 200
-    said = verb(bench, "apply", limit(FIRST, 250), limit(SECOND, 250), power.Power(SECOND, "clocks_mhz", (210, 1950)))
+    said = verb(bench, "apply", limit(FIRST, 250), limit(SECOND, 250), power.Power(SECOND, "clocks_mhz", (210, 9000)))
     notes = words(said, "note")
     assert "persistence is off, so its power limit is lost" in notes
     assert "something else holds the card at 200 W" in notes
-    assert "0,1950 lets it sleep" in notes
+    assert "so a clock range up to 9000 changes nothing" in notes
+    assert "sleep" not in notes, "that a least clock keeps a card awake is told by the controller, once for all cards of a kind"
     assert ids(said, "failed") == []
 
 

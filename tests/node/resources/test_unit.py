@@ -248,9 +248,10 @@ class Dying(strict.Machine):
         given: bytes | None = None,
         timeout_s: float | None = None,
         environment: Mapping[str, str] | None = None,
+        held: Sequence[int] = (),
     ) -> machines.Result:
         with self._step():
-            return super().run(argv, given=given, timeout_s=timeout_s, environment=environment)
+            return super().run(argv, given=given, timeout_s=timeout_s, environment=environment, held=held)
 
     def write(self, path: str, body: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
         with self._step():

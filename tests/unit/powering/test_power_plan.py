@@ -279,6 +279,22 @@ def test_a_group_of_both_kinds_just_works() -> None:
     assert "power.mode" in there.apart[0].why
 
 
+@pytest.mark.parametrize("name", [ONE, "GPU-11111111", "'0000:01:00.0'"])
+def test_a_jetson_never_had_a_card_of_its_own(name: str) -> None:
+    """A whole UUID too: on a box with cards it may be one that fell off the bus, and here it can only be another host's."""
+    problem = refused(f"power: {{cards: {{{name}: {{limit: 250}}}}}}", boxes.board("15W", "25W"))
+    assert problem.code == "card-unknown"
+    assert "this host is a Jetson" in problem.message
+
+
+def test_a_board_that_draws_more_than_feeds_it_is_refused_too() -> None:
+    problem = refused("power: {base_load_w: 40, budget_w: 30}", boxes.board("15W", "25W"))
+    assert problem.code == "over-budget"
+    assert "titan is fed 30 W (power.budget_w)" in problem.message
+    unknown = boxes.planned("power: {budget_w: 30}", boxes.board("15W", "25W"))
+    assert unknown.doubts == ("power.budget_w: power.base_load_w is not set, so that is not in the sum",)
+
+
 def test_efficient_is_what_was_measured_on_that_very_card() -> None:
     text = f"""
     power: {{limit: efficient}}

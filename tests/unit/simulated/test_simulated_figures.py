@@ -33,7 +33,8 @@ def test_every_figure_has_a_mark_and_a_source(name: str, key: str) -> None:
     assert {one["mark"] for one in found} <= MARKS
     for one in found:
         assert (one["mark"] == "unknown") <= (one["v"] is None)
-        sources = one.get("src") if isinstance(one.get("src"), list) else [one.get("src")]
+        named = one.get("src")
+        sources = named if isinstance(named, list) else [named]
         assert one["mark"] == "unknown" or all(source in document["sources"] or "#" in str(source) for source in sources), one
 
 

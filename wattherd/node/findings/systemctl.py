@@ -65,15 +65,3 @@ def hides(shown: Mapping[str, List[str]], path: str) -> bool:
     """Whether the unit's InaccessiblePaths cover the path from its next start on: a folder made since this one is still seen now."""
     hidden = [word.lstrip("-+") for value in shown.get("InaccessiblePaths", []) for word in value.split()]
     return any(path == one or path.startswith(one.rstrip("/") + "/") for one in hidden)
-
-
-def unit_of(cgroup: str) -> str:
-    """The service that a process belongs to, from /proc/PID/cgroup of either generation; empty for one that was started by hand."""
-    for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        services = [part for part in path.split("/") if part.endswith(".service")]
-        if services and (number == "0" or controllers == "name=systemd"):
-            # A login's own manager is a service too; what runs under it is not one of the system's.
-            return "" if services[0].startswith("user@") else services[-1]
-    return ""
