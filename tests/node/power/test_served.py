@@ -111,14 +111,18 @@ def test_a_server_that_answers_nonsense_ends_the_work_with_its_words(llama: Llam
     work.check()
     llama.status = 500
 
+    found: list[errors.Problem] = []
+
     def failed() -> bool:
         try:
             work.check()
         except errors.Problem as problem:
-            return problem.code == "tune-load" and "broken" in problem.message
-        return False
+            found.append(problem)
+        return bool(found)
 
     until(failed)
+    assert found[0].code == "tune-load"
+    assert "broken" in found[0].message
 
 
 class TestWithoutAProxy:
