@@ -204,7 +204,7 @@ def recorded(machine: machines.Machine, fingerprint: str) -> Optional[facts.Buil
     """What was written down of this build, whatever became of its blob; None too when the record cannot be read."""
     _check_fingerprint(fingerprint)
     with contextlib.suppress(ValueError, errors.Problem):
-        found = fields.build(facts.Built, fields.document(json.loads(machine.read(f"{BUILDS}/{fingerprint}.json") or b""), fingerprint))
+        found = fields.build(facts.Built, fields.document(fields.parsed(machine.read(f"{BUILDS}/{fingerprint}.json") or b""), fingerprint))
         if found.fingerprint == fingerprint and re.match(_DIGEST, found.digest):
             return found
     return None

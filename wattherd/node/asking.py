@@ -99,6 +99,6 @@ def _post(connection: http.client.HTTPConnection, question: questions.Question, 
     if response.status != 200:
         raise errors.Problem("server-answer", f"the server answered {response.status}: {text[:300].decode('utf-8', 'replace')}")
     try:
-        return fields.document(json.loads(text), "answer")
+        return fields.document(fields.parsed(text), "answer")
     except ValueError as error:
         raise errors.Problem("server-answer", "the server's answer is not JSON") from error

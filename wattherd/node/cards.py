@@ -123,7 +123,7 @@ def _remembered(machine: machines.Machine, cards: List[facts.Gpu]) -> Mapping[st
     key = f"{' '.join(_COLUMNS)} {driver.version(machine)} " + " ".join(f"{card.bus}={card.uuid}" for card in cards)
     boot = machine.text("/proc/sys/kernel/random/boot_id").strip()
     with contextlib.suppress(ValueError, errors.Problem, OSError):
-        kept = fields.document(json.loads(machine.read(MEMORY) or b""), MEMORY)
+        kept = fields.document(fields.parsed(machine.read(MEMORY) or b""), MEMORY)
         rows = fields.document(kept.get("cards"), "cards")
         if kept.get("key") == key and (all(card.bus in rows for card in cards) or kept.get("boot") == boot):
             return {bus: fields.build(Said, fields.document(row, bus)) for bus, row in rows.items()}

@@ -80,7 +80,7 @@ def read(machine: machines.Machine, number: int) -> Record:
         hint = "invoke history lists them"
         raise errors.Problem("generation-missing", f"this node has no generation {number} (it has: {have})", hint=hint)
     try:
-        return fields.build(Record, fields.document(json.loads(body), "generation"))
+        return fields.build(Record, fields.document(fields.parsed(body), "generation"))
     except ValueError as error:
         raise errors.Problem(
             "generation-missing", f"the record of generation {number} is damaged: {error}", hint="go back to another one"
@@ -143,7 +143,7 @@ class Owned:
         """A record that is lost or damaged is made anew from the last generation: then only what bears our mark counts as created."""
         body = machine.read(OWNED)
         with contextlib.suppress(ValueError, errors.Problem):
-            rows = fields.document(json.loads(body or b""), "owned")
+            rows = fields.document(fields.parsed(body or b""), "owned")
             return cls(machine, {key: dict(fields.document(row, key)) for key, row in rows.items()}, body or b"")
         newest = latest(machine)
         written = b"{}" if body is None and newest is None else b""
@@ -200,5 +200,5 @@ def interrupted(machine: machines.Machine) -> Optional[facts.Interrupted]:
     if body is None:
         return None
     with contextlib.suppress(ValueError, errors.Problem):
-        return fields.build(facts.Interrupted, fields.document(json.loads(body), "journal"))
+        return fields.build(facts.Interrupted, fields.document(fields.parsed(body), "journal"))
     return facts.Interrupted(started_at="")

@@ -49,6 +49,9 @@ class Keeper:
             except (errors.Problem, OSError) as error:
                 self._say("round", f"this round failed: {error}")
                 wait_s = self.interval_s
+            except Exception as error:  # noqa: BLE001 - a resident that falls down at every look holds no card and fills the journal
+                self._say("round", f"this round failed by a defect of the keeper, please report it: {_defect(error)}")
+                wait_s = self.interval_s
             notify("WATCHDOG=1")
             self.machine.wait(wait_s)
 
@@ -157,6 +160,14 @@ class Keeper:
         if words and self._last.get(topic) != told:
             self._print(finding.plain_line(words, 600))
         self._last[topic] = told if words else ""
+
+
+def _defect(error: Exception) -> str:
+    """What it is, and the last place of it that is ours."""
+    import traceback
+
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    return f"{type(error).__name__}: {error}" + "".join(f" ({os.path.basename(one.filename)}:{one.lineno})" for one in where)
 
 
 def _is_due(machine: machines.Machine, waiting: pending.Pending) -> bool:

@@ -6,7 +6,6 @@ Such a server still holds its context, and so most of the watts (facts/power.md,
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import Dict, Mapping, Optional, Sequence
 
 from wattherd import errors, records
@@ -58,7 +57,7 @@ class Sleepers:
         headers = usage.authorization(self._machine, self._key_files.get(holder.unit, ""))
         status, body = readiness.fetch(url + _PAGE, root=self._machine.root, headers=headers)
         with contextlib.suppress(ValueError, errors.Problem):
-            return fields.flag(fields.document(json.loads(body), _PAGE), "is_sleeping") if status == readiness.READY else None
+            return fields.flag(fields.document(fields.parsed(body), _PAGE), "is_sleeping") if status == readiness.READY else None
         return None
 
     def _read(self, path: str) -> bytes:

@@ -160,9 +160,9 @@ class Run:
         """A first step that does not bind shows what the card draws by itself: steps between there and here would measure the same."""
         if self._chosen.span.kind != sweep.LIMIT:
             return
-        drawn_w = figure.watts / len(self._chosen.cards)
-        per_card = knee.Step(sweep.LIMIT, most, prefill=records.replace(figure, watts=drawn_w))
-        if not knee.binds(per_card) and self._chosen.span.least < drawn_w < most:
+        count = len(self._chosen.cards)
+        drawn_w = figure.watts / count
+        if not knee.binds(knee.Step(sweep.LIMIT, most, prefill=figure, cards=count)) and self._chosen.span.least < drawn_w < most:
             self._values = (most, *sweep.limits(self._chosen.span.least, float(int(drawn_w)), self._job.steps - 1))
 
     def _load(self) -> load.Load:
@@ -188,7 +188,7 @@ class Run:
     def _told(self, phase: str, value: float, figure: knee.Figure) -> None:
         done = len(self._figures)
         left_s = (self._machine.monotonic_s() - self._begun_s) / done * (self._total - done)
-        empty = knee.Step(self._chosen.span.kind, value)
+        empty = knee.Step(self._chosen.span.kind, value, cards=len(self._chosen.cards))
         step = records.replace(empty, prefill=figure) if phase == knee.PREFILL else records.replace(empty, decode=figure)
         self._emit(event.step(self._id, fields.plain(step), done, self._total, round(left_s)))
 
@@ -201,9 +201,9 @@ class Run:
         return f"power-tune:{self._chosen.cards[0].uuid}"
 
     def _steps(self) -> List[knee.Step]:
-        kind = self._chosen.span.kind
+        kind, count = self._chosen.span.kind, len(self._chosen.cards)
         found = [
-            knee.Step(kind, value, "", self._figures.get((knee.PREFILL, value)), self._figures.get((knee.DECODE, value)))
+            knee.Step(kind, value, "", self._figures.get((knee.PREFILL, value)), self._figures.get((knee.DECODE, value)), count)
             for value in self._values
         ]
         return [one for one in found if one.prefill is not None or one.decode is not None]

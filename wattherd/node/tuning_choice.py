@@ -7,7 +7,6 @@ other is busy, and the message says with whom.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from typing import List, Optional, Sequence, Tuple
@@ -190,7 +189,7 @@ def _loaded(machine: machines.Machine, server: served.Server) -> served.Server:
     status, text = served.Door(machine, server.url, server.key).get("/models")
     names: List[str] = []
     with contextlib.suppress(ValueError, errors.Problem):
-        for row in fields.objects(fields.document(json.loads(text), "models"), "data") if status == 200 else ():
+        for row in fields.objects(fields.document(fields.parsed(text), "models"), "data") if status == 200 else ():
             state = row.get("status")
             if isinstance(state, dict) and state.get("value") == "loaded":
                 names.append(fields.text(row, "id", ""))

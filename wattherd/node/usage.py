@@ -7,7 +7,6 @@ that may sleep is asked only where its build is known to sleep on (wattherd.poli
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -68,7 +67,7 @@ def _build(machine: machines.Machine, url: str, headers: str) -> int:
     """The number of the running build, from the page that wakes nothing in any; 0 is unknown."""
     status, text = readiness.fetch(f"{url}/props", root=machine.root, headers=headers)
     with contextlib.suppress(ValueError, errors.Problem):
-        told = fields.text(fields.document(json.loads(text), "props"), "build_info", "") if status == readiness.READY else ""
+        told = fields.text(fields.document(fields.parsed(text), "props"), "build_info", "") if status == readiness.READY else ""
         found = _BUILD.match(told)
         return int(found.group(1)) if found else 0
     return 0
@@ -78,7 +77,7 @@ def _loaded(machine: machines.Machine, url: str, headers: str) -> List[str]:
     """Of a router's models only those that are loaded: asking for another one's counters could load it."""
     status, text = readiness.fetch(f"{url}/models", root=machine.root, headers=headers)
     try:
-        rows = fields.objects(fields.document(json.loads(text), "models"), "data") if status == readiness.READY else ()
+        rows = fields.objects(fields.document(fields.parsed(text), "models"), "data") if status == readiness.READY else ()
     except (ValueError, errors.Problem):
         return []
     found: List[Optional[str]] = [fields.text(row, "id", "") for row in rows if _state(row) == "loaded"]

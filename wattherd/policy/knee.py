@@ -49,13 +49,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Step:
-    """One value of a sweep: a power limit (`kind` limit_w, watts), a clock ceiling (clocks_mhz, MHz), or a mode (its `name`)."""
+    """One value of a sweep: a power limit (`kind` limit_w, watts), a clock ceiling (clocks_mhz, MHz), or a mode (its `name`).
+
+    Each of the `cards` that were swept together has the value; the watts of the figures are theirs together.
+    """
 
     kind: str
     value: float
     name: str = ""
     prefill: Optional[Figure] = None
     decode: Optional[Figure] = None
+    cards: int = 1
 
     def figure(self, phase: str) -> Optional[Figure]:
         return self.prefill if phase == PREFILL else self.decode
@@ -87,7 +91,7 @@ class Advice:
 
     `saving` is the share of the energy per token that the step saves against `reference`, the step without a binding cap (0.2: a fifth).
     `watts` and `reference_watts` are the mean draw under this load, `kept_percent` the tok/s of each phase in per cent of the best.
-    `plateau_w` is the most that the card draws by itself: caps above do nothing. `notes` are for the reader.
+    `plateau_w` is the most that one card draws by itself: caps above do nothing. `notes` are for the reader.
     """
 
     reason: str
@@ -158,15 +162,17 @@ def binds(step: Step) -> bool:
     if step.kind != "limit_w":
         return True
     for figure in (step.prefill, step.decode):
-        if figure is not None and (figure.watts >= _NEAR_CAP * step.value or (figure.throttled_percent or 0.0) > _THROTTLED_PERCENT):
+        if figure is not None and (
+            figure.watts >= _NEAR_CAP * step.value * step.cards or (figure.throttled_percent or 0.0) > _THROTTLED_PERCENT
+        ):
             return True
     return False
 
 
 def plateau(steps: Sequence[Step]) -> Optional[float]:
-    """Watts that the card draws at most where no limit binds it; None when the highest limit bound already, or none was in watts."""
+    """Watts that one card draws at most where no limit binds it; None when the highest limit bound already, or none was in watts."""
     free = [one for one in steps if one.kind == "limit_w" and not binds(one)]
-    drawn = [figure.watts for one in free for figure in (one.prefill, one.decode) if figure is not None]
+    drawn = [figure.watts / one.cards for one in free for figure in (one.prefill, one.decode) if figure is not None]
     return max(drawn) if drawn else None
 
 
@@ -237,7 +243,8 @@ def _notes(steps: Sequence[Step], wish: Wish) -> Tuple[str, ...]:
     idle = [one for one in steps if one.kind == "limit_w" and not binds(one)]
     drawn = plateau(steps)
     if idle and drawn is not None:
-        found.append(f"limits of {min(one.value for one in idle):g} W and more do nothing: this load draws {drawn:.0f} W by itself")
+        each = " on each card" if idle[0].cards > 1 else ""
+        found.append(f"limits of {min(one.value for one in idle):g} W and more do nothing: this load draws {drawn:.0f} W{each} by itself")
     slow = [one.shown for one in steps for phase in wish.phases if not _figure(one, phase).settled]
     if slow:
         found.append(f"the watts had not come to rest when these were measured: {', '.join(dict.fromkeys(slow))}")

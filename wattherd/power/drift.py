@@ -138,7 +138,7 @@ def load(machine: machines.Machine) -> Record:
     body = machine.read(PLACE)
     if body is not None:
         with contextlib.suppress(ValueError, errors.Problem):
-            return fields.build(Record, fields.document(json.loads(body), "keeper"))
+            return fields.build(Record, fields.document(fields.parsed(body), "keeper"))
     return Record()
 
 

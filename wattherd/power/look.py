@@ -111,7 +111,7 @@ def _through_nvml(machine: machines.Machine, buses: Optional[Sequence[str]], lim
     """Raises `driver-silent`. A child that dies, or says what is no look, is a fault of the kind "failed"."""
     done = tool.probe(machine, command(buses), limit_s=limit_s, environment={"LD_LIBRARY_PATH": _LIBRARIES})
     try:
-        found = fields.build(reading.Look, fields.document(json.loads(done.out or b""), "look"))
+        found = fields.build(reading.Look, fields.document(fields.parsed(done.out or b""), "look"))
     except (ValueError, errors.Problem):
         words = done.words.splitlines()
         return reading.Look(fault=cell.printable(words[-1] if words else f"exit status {done.code}"), fault_kind="failed")
@@ -202,7 +202,7 @@ def _key(machine: machines.Machine) -> str:
 
 def _remembered(machine: machines.Machine) -> Optional[reading.Look]:
     with contextlib.suppress(ValueError, OSError, errors.Problem):
-        kept = fields.document(json.loads(machine.read(REMEMBERED) or b""), REMEMBERED)
+        kept = fields.document(fields.parsed(machine.read(REMEMBERED) or b""), REMEMBERED)
         age_s = machine.now_s() - fields.number(kept, "at_s")
         if fields.text(kept, "key") == _key(machine) and 0 <= age_s < _REMEMBER_S:
             return fields.build(reading.Look, fields.document(kept.get("look"), "look"))

@@ -1,7 +1,7 @@
 """What the node remembers about its cards and its board, so that it can go back, and so that it does not try twice what cannot be.
 
-Three small files in `wanted.STATE`, each written whole. What they say was written by this program; a damaged one is put aside and counts as
-empty, since nothing in it can be made up. Whoever writes holds the power lock (`alone`).
+Three small files in `wanted.STATE`, each written whole. What they say was written by this program; what is damaged of one counts as not
+there, since nothing can be made up, and a copy of it is kept beside it. Whoever writes holds the power lock (`alone`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Dict, Iterator, Mapping, Optional, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
-from wattherd.power import wanted
+from wattherd.power import settings, wanted
 from wattherd.wire import fields
 
 #: Whose before is the board's, beside the cards' by their UUIDs.
@@ -61,17 +61,17 @@ def before(machine: machines.Machine) -> Rows:
 
 def value_before(machine: machines.Machine, uuid: str, setting: str) -> Optional[Value]:
     """Of a card; None where nothing is remembered, or nothing could be read then."""
-    return _value(before(machine).get(uuid, {}).get(setting))
+    return _value(setting, before(machine).get(uuid, {}).get(setting))
 
 
 def changed(machine: machines.Machine) -> Mapping[str, Tuple[str, ...]]:
-    """UUID -> the settings that were changed here and not returned to what they were."""
+    """UUID -> the settings that were changed here and not returned to what they were, of those that this version knows."""
     found: Dict[str, Dict[str, None]] = {}
     for path in (BEFORE, APPLIED):
         for owner, row in _rows(machine, path).items():
             if owner != BOARD:
-                found.setdefault(owner, {}).update(dict.fromkeys(row))
-    return {uuid: tuple(row) for uuid, row in found.items()}
+                found.setdefault(owner, {}).update(dict.fromkeys(one for one in row if one in settings.COUNTS))
+    return {uuid: tuple(row) for uuid, row in found.items() if row}
 
 
 def remember(machine: machines.Machine, owner: str, setting: str, value: object) -> bool:
@@ -102,7 +102,7 @@ def last_set(machine: machines.Machine, uuid: str, setting: str, epoch: Optional
     row = _rows(machine, APPLIED).get(uuid, {}).get(setting)
     if not isinstance(row, dict) or (epoch is not None and (not epoch or row.get("epoch") != epoch)):
         return None
-    return _value(row.get("value"))
+    return _value(setting, row.get("value"))
 
 
 def drop_lock(machine: machines.Machine, uuid: str, setting: str) -> None:
@@ -140,10 +140,18 @@ def seen(machine: machines.Machine, uuid: str) -> bool:
 
 
 def _rows(machine: machines.Machine, path: str) -> Rows:
-    body = machine.read(path)
+    return _whole_and_rest(machine.read(path))[0]
+
+
+def _whole_and_rest(body: Optional[bytes]) -> Tuple[Rows, bool]:
+    """The rows that can be used, and whether there is more: one damaged row costs none of the others."""
+    if body is None:
+        return {}, False
     with contextlib.suppress(ValueError, errors.Problem):
-        return {key: dict(fields.document(row, key)) for key, row in fields.document(json.loads(body or b"{}"), path).items()}
-    return {}
+        told = fields.document(fields.parsed(body), "")
+        rows = {key: dict(row) for key, row in told.items() if key and isinstance(row, dict)}
+        return rows, len(rows) < len(told)
+    return {}, True
 
 
 def _put(machine: machines.Machine, path: str, rows: Rows) -> None:
@@ -156,20 +164,22 @@ def _put(machine: machines.Machine, path: str, rows: Rows) -> None:
     machine.write(path, json.dumps(rows, indent=1, sort_keys=True).encode(), mode=0o600)
 
 
-def _value(told: object) -> Optional[Value]:
-    if isinstance(told, list) and all(isinstance(one, (int, float)) for one in told):
-        return tuple(float(one) for one in told)
+def _value(setting: str, told: object) -> Optional[Value]:
+    """A value of that setting, or free clocks; None for whatever else stands there."""
+    if not isinstance(told, list) or not all(isinstance(one, (int, float)) for one in told):
+        return None
+    if len(told) != settings.COUNTS.get(setting) and not (setting in settings.LOCKS and not told):
+        return None
+    with contextlib.suppress(errors.Problem):
+        return tuple(fields.finite(one, setting) for one in told)
     return None
 
 
 def _put_aside(machine: machines.Machine, path: str) -> None:
+    """A copy, since a power cut between a rename and the new file would leave neither."""
     body = machine.read(path)
-    if body is None:
-        return
-    try:
-        json.loads(body)
-    except ValueError:
-        machine.rename(path, path + ".damaged")
+    if body is not None and _whole_and_rest(body)[1]:
+        machine.write(path + ".damaged", body, mode=0o600)
 
 
 def _drop(machine: machines.Machine, path: str, owner: str, setting: str) -> None:

@@ -117,7 +117,7 @@ def _read(machine: machines.Machine) -> Optional[Pending]:
     body = machine.read(PLACE)
     if body is not None:
         with contextlib.suppress(ValueError, errors.Problem):
-            return fields.build(Pending, fields.document(json.loads(body), "pending"))
+            return fields.build(Pending, fields.document(fields.parsed(body), "pending"))
     return None
 
 

@@ -126,7 +126,7 @@ def cells(row: Mapping[str, str]) -> Dict[str, str]:
 
 def _remembered(machine: machines.Machine, driver: str) -> List[str]:
     with contextlib.suppress(ValueError, OSError, errors.Problem):
-        kept = fields.document(json.loads(machine.read(MEMORY) or b""), MEMORY)
+        kept = fields.document(fields.parsed(machine.read(MEMORY) or b""), MEMORY)
         if driver and kept.get("driver") == driver:
             return list(fields.texts(kept, "unknown"))
     return []

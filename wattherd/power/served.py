@@ -250,7 +250,7 @@ class Serving:
             words = f"answered {status}: {text[:200]}" if status else f"does not answer: {text[:200]}"
             raise errors.Problem("tune-load", f"{self._server.name} {_plain(words)}", hint=_LOOK)
         try:
-            return fields.document(fields.document(json.loads(text), "answer").get("timings", {}), "timings")
+            return fields.document(fields.document(fields.parsed(text), "answer").get("timings", {}), "timings")
         except ValueError as error:
             raise errors.Problem("tune-load", f"{self._server.name}: its answer is not JSON", hint=_LOOK) from error
 
@@ -268,7 +268,7 @@ class Serving:
         """Tokens that one request can have; 0 when the server does not say."""
         status, text = self._door.get(f"/props?model={self._server.model}&autoload=false" if self._server.model else "/props")
         try:
-            props = fields.document(json.loads(text), "props") if status == http.client.OK else {}
+            props = fields.document(fields.parsed(text), "props") if status == http.client.OK else {}
             return fields.integer(fields.document(props.get("default_generation_settings", {}), "settings"), "n_ctx", 0)
         except (ValueError, errors.Problem):
             return 0

@@ -108,7 +108,7 @@ def read(machine: machines.Machine) -> Optional[Record]:
     if body is None:
         return None
     try:
-        return fields.build(Record, fields.document(json.loads(body), "tune.json"), "tune.json")
+        return fields.build(Record, fields.document(fields.parsed(body), "tune.json"), "tune.json")
     except (ValueError, errors.Problem):
         machine.rename(RECORD, RECORD + ".damaged")
         return None

@@ -55,7 +55,20 @@ def encode(policy: Policy) -> str:
 def decode(text: str) -> Policy:
     """Raises `manifest-invalid` for what is no policy: somebody edited it, or it is another version's."""
     try:
-        loaded = json.loads(text)
+        loaded = fields.parsed(text)
     except ValueError as error:
         raise errors.Problem("manifest-invalid", f"the power policy is no JSON: {error}") from error
-    return fields.build(Policy, fields.document(loaded, "policy"), "policy")
+    policy = fields.build(Policy, fields.document(loaded, "policy"), "policy")
+    for uuid, card in policy.cards.items():
+        _check(f"policy.cards.{uuid}", card)
+    return policy
+
+
+def _check(where: str, card: CardPolicy) -> None:
+    """What no card could mean, whichever it is. Which of the rest a card takes it says itself (settings.check)."""
+    for name, range_mhz in (("clocks_mhz", card.clocks_mhz), ("memory_clocks_mhz", card.memory_clocks_mhz)):
+        if range_mhz and not (len(range_mhz) == 2 and 0 <= range_mhz[0] <= range_mhz[1]):
+            raise errors.Problem("manifest-invalid", f"{where}.{name} must be two numbers, the least first, not {list(range_mhz)}")
+    for name, value in (("limit_w", card.limit_w), ("temperature_c", card.temperature_c)):
+        if value is not None and value <= 0:
+            raise errors.Problem("manifest-invalid", f"{where}.{name} must be more than 0, not {value}")

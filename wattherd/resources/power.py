@@ -126,7 +126,8 @@ class Power(base.Resource):
         look = looking.look(machine, wake=True)
         for step in settle.restore(machine, look, tell, only=(self.uuid, self.setting)):
             if step.problem is None:
-                tell(step.words or f"{step.card}: {settings.NAMES[self.setting]} back to {step.now}")
+                if step.words:  # what it is set back to was told while it was
+                    tell(step.words)
             elif step.problem.code == "card-lost" or look.fault_kind == "no-driver":
                 tell(f"{step.problem.message}; nothing to set back")
                 memory.forget(machine, self.uuid, self.setting)

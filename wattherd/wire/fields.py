@@ -6,9 +6,11 @@ names the key. `build` and `plain` turn documents into frozen dataclasses and ba
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import typing
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from wattherd import errors, records
 
@@ -18,6 +20,14 @@ _SIMPLE: Dict[str, Tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (
 _OPTIONAL = re.compile(r"Optional\[(.+)\]$")
 _TUPLE = re.compile(r"[Tt]uple\[(.+), \.\.\.\]$")
 _MAPPING = re.compile(r"Mapping\[str, (.+)\]$")
+
+
+def parsed(text: Union[str, bytes]) -> object:
+    """JSON that somebody else wrote, or could have edited. Raises ValueError for what is none, nesting without an end among it."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def document(value: object, where: str) -> Document:
@@ -36,15 +46,26 @@ def text(source: Document, key: str, default: Optional[str] = None) -> str:
 def integer(source: Document, key: str, default: Optional[int] = None) -> int:
     value = source.get(key, default)
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return _whole(value, key)
     raise _wrong(key, "an integer", value)
 
 
 def number(source: Document, key: str, default: Optional[float] = None) -> float:
     value = source.get(key, default)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        return finite(value, key)
     raise _wrong(key, "a number", value)
+
+
+def finite(value: float, where: str) -> float:
+    """JSON as Python reads it has Infinity, NaN, and integers of any length: none of them is a number that anything here could mean."""
+    try:
+        made = float(value)
+    except OverflowError:
+        made = math.inf
+    if not math.isfinite(made):
+        raise errors.Problem("manifest-invalid", f"{where} must be a number, not {'one too large' if made == math.inf else made}")
+    return made
 
 
 def flag(source: Document, key: str, default: Optional[bool] = None) -> bool:
@@ -132,7 +153,20 @@ def _value(wanted: str, value: Any, where: str, space: Mapping[str, Any]) -> Any
         return build(space[wanted], document(value, where), where)
     if not isinstance(value, simple) or (isinstance(value, bool) and wanted != "bool"):
         raise _wrong(where, f"of type {wanted}", value)
-    return float(value) if wanted == "float" and isinstance(value, int) else value
+    return _bounded(wanted, value, where)
+
+
+def _bounded(wanted: str, value: Any, where: str) -> Any:
+    if wanted == "int":
+        return _whole(value, where)
+    return finite(value, where) if wanted == "float" else value
+
+
+def _whole(value: int, where: str) -> int:
+    """Counters of the driver have 64 bits; what has more is no count of anything, and no float can hold it."""
+    if abs(value) >= 1 << 64:
+        raise errors.Problem("manifest-invalid", f"{where} must be an integer of at most 64 bits")
+    return value
 
 
 def _wrong(where: str, wanted: str, value: object) -> errors.Problem:

@@ -19,7 +19,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 def decode(line: bytes) -> fields.Document:
     try:
-        value = json.loads(line.decode("utf-8"))
+        value = fields.parsed(line.decode("utf-8"))
     except ValueError as error:
         raise errors.Problem("stream-cut", f"not a protocol line: {line[:200]!r}") from error
     return fields.document(value, "line")

@@ -46,7 +46,7 @@ def to_plain(value: Manifest) -> Mapping[str, Any]:
 
 def decode(body: bytes) -> Manifest:
     try:
-        document = fields.document(json.loads(body.decode("utf-8")), "manifest")
+        document = fields.document(fields.parsed(body.decode("utf-8")), "manifest")
     except ValueError as error:
         raise errors.Problem("manifest-invalid", f"the manifest is not JSON: {error}") from error
     if fields.integer(document, "manifest") != VERSION:

@@ -117,7 +117,7 @@ class Keeper:
         node.board_moment = now
         board_files.write(node.root, board, now)
         for process in self.watch.of(node.device):
-            self.slowing.slow(node.name, process, now.speed, self._at)
+            self.slowing.slow(node.name, process, now.speed)
 
     def _hang(self, node: Powered, state: layout.Node) -> None:
         """Who called the driver while it hangs is frozen from outside; where it hangs no more, they go on."""
@@ -166,7 +166,7 @@ class Keeper:
                     speeds[process.pid].append(model.settle(node.cards[index], _settings(card), share).speed)
         for process in busy:
             if speeds[process.pid]:
-                self.slowing.slow(node.name, process, sum(speeds[process.pid]) / len(speeds[process.pid]), self._at)
+                self.slowing.slow(node.name, process, sum(speeds[process.pid]) / len(speeds[process.pid]))
 
 
 def _powered(node: disk.Disk, leader: int, ids: tuple[str, ...]) -> Powered:

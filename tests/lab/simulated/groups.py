@@ -16,6 +16,9 @@ from tests.lab import cgroups, places
 _PERIOD_US = 50_000
 #: The kernel takes no smaller quota.
 _LEAST_US = 1000
+#: Against the 1024 of everything else: what holds a card does not wait for what else runs here.
+_SHARES, _WEIGHT = 65_536, 10_000
+_NO_QUOTA = -1
 _FREEZING_S = 1.0
 _MOMENT_S = 0.002
 
@@ -31,19 +34,25 @@ def how() -> str:
 
 
 def slow(lab: places.Places, node: str, pid: int, cores: float | None) -> bool:
-    """Let a process have so many cores; None is no throttle at all. False where that cannot be done."""
+    """Let a process have so many cores, before all else that wants them; None is no throttle at all. False where that cannot be done."""
     quota = None if cores is None else max(_LEAST_US, round(cores * _PERIOD_US))
     mount = _mount("cpu")
     if mount is None:
         return _slow_own(pid, quota)
     group = _folder(mount, lab, node) / f"gpu-{pid}"
-    if quota is None:
-        if group.is_dir():
-            _empty(group, mount)
-        return True
     group.mkdir(parents=True, exist_ok=True)
+    _write(group / "cpu.shares", str(_SHARES))
     _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
-    return _write(group / "cpu.cfs_quota_us", str(quota)) and _write(group / "cgroup.procs", str(pid))
+    return _write(group / "cpu.cfs_quota_us", str(_NO_QUOTA if quota is None else quota)) and _write(group / "cgroup.procs", str(pid))
+
+
+def free(lab: places.Places, node: str, pid: int) -> None:
+    """Take the process's group away; one that still runs is as all others then."""
+    mount = _mount("cpu")
+    if mount is None:
+        _slow_own(pid, None)
+    else:
+        _empty(_folder(mount, lab, node) / f"gpu-{pid}", mount)
 
 
 def sweep(lab: places.Places, node: str, keep: set[int]) -> None:
@@ -53,17 +62,6 @@ def sweep(lab: places.Places, node: str, keep: set[int]) -> None:
         for group in _folder(mount, lab, node).glob("gpu-*"):
             if int(group.name.removeprefix("gpu-")) not in keep:
                 _empty(group, mount)
-
-
-def throttled_s(lab: places.Places, node: str, pid: int) -> float:
-    """How long the process stood still for its quota until now, summed over its threads; 0 where it has none."""
-    mount = _mount("cpu")
-    folder = _folder(mount, lab, node) / f"gpu-{pid}" if mount else _own(pid)
-    with contextlib.suppress(OSError, ValueError):
-        if folder:
-            rows = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
-            return int(rows["throttled_time"]) / 1e9 if "throttled_time" in rows else int(rows.get("throttled_usec", 0)) / 1e6
-    return 0.0
 
 
 def freeze(lab: places.Places, node: str, pid: int) -> bool:
@@ -144,6 +142,8 @@ def _empty(group: Path, mount: Path) -> None:
 def _slow_own(pid: int, quota: int | None) -> bool:
     folder = _own(pid)
     limit = folder / "cpu.max" if folder else None
+    if folder and quota is not None:
+        _write(folder / "cpu.weight", str(_WEIGHT))
     return bool(limit and limit.is_file() and _write(limit, f"{'max' if quota is None else quota} {_PERIOD_US}"))
 
 

@@ -122,17 +122,6 @@ def forget(root: Path, pid: int) -> None:
     _path(root).write_text(json.dumps([row for row in _rows(root) if row["pid"] != pid]))
 
 
-def scheduled(pid: int) -> tuple[float, float]:
-    """For how many seconds its threads ran until now, and for how many they could have run and had to wait."""
-    ran = waited = 0
-    with contextlib.suppress(OSError):
-        for path in (_PROC / str(pid) / "task").glob("*/schedstat"):
-            with contextlib.suppress(OSError):
-                one = path.read_text().split()
-                ran, waited = ran + int(one[0]), waited + int(one[1])
-    return ran / 1e9, waited / 1e9
-
-
 def host_pid(leader: int, inside: int) -> int | None:
     """A process of a node as this machine counts it."""
     return _inside(leader, {inside}).get(inside)

@@ -220,3 +220,13 @@ def test_whatever_was_measured_the_advice_keeps_its_promise(limits: list[float],
         assert all(knee.keeps(advice.step, steps, phase, wish.floor_percent) for phase in knee.PHASES)
         assert 0 < advice.saving < 1
         assert advice.step is not advice.reference
+
+
+def test_cards_that_work_together_are_judged_by_what_each_may_draw() -> None:
+    steps = [
+        knee.Step("limit_w", 350.0, prefill=figure(900, 400), decode=figure(40, 390), cards=2),
+        knee.Step("limit_w", 150.0, prefill=figure(700, 298), decode=figure(33, 297), cards=2),
+    ]
+    assert [knee.binds(one) for one in steps] == [False, True]
+    assert knee.plateau(steps) == 200.0
+    assert "limits of 350 W and more do nothing: this load draws 200 W on each card by itself" in knee.recommend(steps, knee.Wish()).notes

@@ -1,4 +1,4 @@
-"""The quota that slows a process: the clock's part of what it would get, whatever else this machine does, and nothing at full clock."""
+"""The quota that slows a process: the clock's part of its threads, and none at full clock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from tests.lab.simulated import groups, holders, slowing
 
 
 class Kernel:
-    """The counters of one process, in seconds, and what was asked for it."""
+    """What was asked for the process: so many cores, None for all of them, "free" for no group any more."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.ran = self.waited = self.throttled = 0.0
-        self.asked: list[float | None] = []
-        patch.setattr(holders, "scheduled", lambda _pid: (self.ran, self.waited))
-        patch.setattr(groups, "throttled_s", lambda *_: self.throttled)
+        self.asked: list[float | str | None] = []
         patch.setattr(groups, "slow", lambda _lab, _node, _pid, cores: self.asked.append(cores))
+        patch.setattr(groups, "free", lambda _lab, _node, _pid: self.asked.append("free"))
 
 
 @pytest.fixture
@@ -24,40 +22,34 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(monkeypatch)
 
 
-def run(kernel: Kernel, speed: float, *, ran: float, waited: float = 0.0, throttled: float = 0.0) -> float:
-    """The quota in cores after ten seconds at this speed; the figures are of each second."""
+@pytest.fixture
+def process() -> holders.Process:
+    return holders.Process(4711, 1, 0, "llama-server", 2, None)
+
+
+def test_at_full_clock_it_goes_first_and_has_no_quota(kernel: Kernel, process: holders.Process) -> None:
     made = slowing.Slowing(places.here({}))
-    process = holders.Process(4711, 1, 0, "llama-server", 2, None)
-    for second in range(1, 11):
-        kernel.ran, kernel.waited, kernel.throttled = (value * second for value in (ran, waited + throttled, throttled))
-        made.slow("titan", process, speed, float(second))
-    return made.processes[4711].quota
+    made.slow("titan", process, 1.0)
+    made.slow("titan", process, 1.0)
+    assert kernel.asked == [None]
+    assert process.allowed == 2.0
 
 
-def test_at_full_clock_nothing_is_asked_for(kernel: Kernel) -> None:
-    assert run(kernel, 1.0, ran=2.0) == 0
-    assert kernel.asked == []
-
-
-def test_on_a_quiet_machine_it_is_the_clocks_part_of_its_threads(kernel: Kernel) -> None:
-    assert run(kernel, 0.5, ran=1.0, throttled=1.0) == pytest.approx(1.0)
-    assert kernel.asked == [1.0]
-
-
-def test_what_others_take_is_taken_off_first(kernel: Kernel) -> None:
-    assert run(kernel, 0.5, ran=0.4, waited=0.6, throttled=0.5) == pytest.approx(0.5 * 2 * 0.4, rel=0.05)
-
-
-def test_one_that_works_now_and_then_is_not_slowed_twice(kernel: Kernel) -> None:
-    assert run(kernel, 0.5, ran=0.2) == pytest.approx(1.0)
-
-
-def test_the_group_goes_when_the_clock_is_free_again_or_the_process_is_gone(kernel: Kernel) -> None:
+def test_below_it_is_the_clocks_part_of_its_threads(kernel: Kernel, process: holders.Process) -> None:
     made = slowing.Slowing(places.here({}))
-    process = holders.Process(4711, 1, 0, "llama-server", 2, None)
-    made.slow("titan", process, 0.5, 0.1)
-    made.slow("titan", process, 1.0, 0.2)
-    made.slow("titan", process, 0.5, 0.3)
+    made.slow("titan", process, 0.5)
+    made.slow("titan", process, 0.505)
+    made.slow("titan", process, 0.6)
+    assert kernel.asked == [1.0, pytest.approx(1.2)]
+    assert process.allowed == pytest.approx(1.2)
+
+
+def test_the_group_goes_with_the_process(kernel: Kernel, process: holders.Process) -> None:
+    made = slowing.Slowing(places.here({}))
+    made.slow("titan", process, 0.5)
+    made.slow("titan", process, 1.0)
+    made.forget({4711: process})
+    assert kernel.asked == [1.0, None]
     made.forget({})
-    assert kernel.asked == [1.0, None, 1.0, None]
+    assert kernel.asked == [1.0, None, "free"]
     assert made.processes == {}

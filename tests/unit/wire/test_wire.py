@@ -44,6 +44,22 @@ def test_a_line_without_end_is_refused() -> None:
         frame.read_line(io.BytesIO(b"x" * (frame.LINE_LIMIT_BYTES + 10)))
 
 
+def test_a_line_of_nothing_but_brackets_is_refused() -> None:
+    """The interpreter's own limit of nesting is no ValueError: one node could end the whole run by it."""
+    with pytest.raises(errors.Problem, match="stream-cut"):
+        frame.decode(b"[" * 100_000)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", f"1{'0' * 400}"])
+def test_what_json_calls_a_number_and_nobody_can_count_is_refused(text: str) -> None:
+    line = frame.decode(f'{{"threads": {text}}}'.encode())
+    for read in (fields.number, fields.integer):
+        with pytest.raises(errors.Problem, match="threads must be"):
+            read(line, "threads")
+    with pytest.raises(errors.Problem, match=r"cpu\.threads must be"):
+        fields.build(facts.Cpu, {"architecture": "x86_64", **line}, "cpu")
+
+
 def test_a_short_body_is_a_cut_stream() -> None:
     with pytest.raises(errors.Problem) as caught:
         frame.read_bytes(io.BytesIO(b"abc"), 5)

@@ -86,7 +86,7 @@ def unpin(machine: machines.Machine) -> verdict.Verdict:
 
 def _stored(machine: machines.Machine) -> bool:
     with contextlib.suppress(ValueError, errors.Problem):
-        when = fields.document(json.loads(tools.text(machine, _WHEN) or "{}"), _WHEN)
+        when = fields.document(fields.parsed(tools.text(machine, _WHEN) or "{}"), _WHEN)
         same = when.get("boot") == pending.boot(machine) and when.get("mode") == nvpmodel.query(machine).name
         return same and machine.exists(STORE)
     return False

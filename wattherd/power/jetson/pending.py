@@ -17,7 +17,7 @@ PATH = wanted.STATE + "/jetson-pending.json"
 def mode(machine: machines.Machine) -> str:
     """Its name; empty when none waits. One of an earlier boot waits no more: it took, or it did not."""
     with contextlib.suppress(ValueError, errors.Problem):
-        kept = fields.document(json.loads(tools.text(machine, PATH) or "{}"), PATH)
+        kept = fields.document(fields.parsed(tools.text(machine, PATH) or "{}"), PATH)
         if kept and fields.text(kept, "boot") == boot(machine):
             return fields.text(kept, "mode")
     return ""
