@@ -49,11 +49,26 @@ def falls(values: Sequence[float], slack: float) -> bool:
 
 
 def swept(project: cli.Project) -> cli.Said:
-    """A second time only where the tool itself says that this machine was too restless to tell the steps apart."""
-    words = ("power-tune", "--hosts", "these", "--steps", "6", "--seconds-per-step", "2", "--weight", "prefill", "--floor", "55")
-    said = project.invoke(*words, "--hours-per-day", "6", "--write", "--json")
-    if said.code == 0 and "equal runs differ" in said.host(NODE)["recommendation"]["reason"]:
-        said = project.invoke(*words, "--hours-per-day", "6", "--write", "--json")
+    """Again, and longer at each step, only where the tool itself says that this machine was too restless to tell the steps apart."""
+    words = (
+        "power-tune",
+        "--hosts",
+        "these",
+        "--steps",
+        "6",
+        "--weight",
+        "prefill",
+        "--floor",
+        "55",
+        "--hours-per-day",
+        "6",
+        "--write",
+        "--json",
+    )
+    for seconds in ("2", "4", "8"):
+        said = project.invoke(*words, "--seconds-per-step", seconds)
+        if said.code or "equal runs differ" not in said.host(NODE)["recommendation"]["reason"]:
+            break
     return said
 
 

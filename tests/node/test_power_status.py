@@ -11,7 +11,7 @@ from tests.node.power import fake
 from wattherd import machine as machines
 from wattherd.node import power_status, sleepers
 from wattherd.policy import idle
-from wattherd.power import drift, empty, memory, reading, settings, wanted
+from wattherd.power import drift, empty, health, memory, pending, reading, settings, wanted
 from wattherd.wire import fields
 
 OTHER = "GPU-22222222-2222-2222-2222-222222222222"
@@ -109,6 +109,20 @@ def test_what_was_chosen_remembered_and_found_travels_along(cards: fake.Cards) -
     bench.machine.clock_s += 2 * 86400
     bench.runner.plan("systemctl", "is-active", power_status.KEEPER, out="active\n")
     assert look(cards)["highest"] == {}, "the day before yesterday is not today"
+
+
+def test_a_policy_on_its_way_back_waits_for_no_yes(cards: fake.Cards) -> None:
+    """Its time to be confirmed would be told, although nobody can confirm it any more."""
+    bench = cards.bench
+    text = wanted.encode(wanted.Policy(cards={cards.cards[0].uuid: wanted.CardPolicy(limit_w=200.0)}))
+    pending.begin(bench.machine, text, health.Vitals())
+    bench.put(wanted.POLICY, text)
+    bench.runner.plan("systemctl", "is-active", power_status.KEEPER, out="active\n", times=None)
+    assert 0 < look(cards)["unconfirmed_s"] <= 180
+    waiting = pending.waiting(bench.machine)
+    assert waiting is not None
+    pending.condemn(bench.machine, waiting, "a card is lost")
+    assert look(cards)["unconfirmed_s"] is None
 
 
 def test_a_policy_that_somebody_broke_is_told_as_such(cards: fake.Cards) -> None:

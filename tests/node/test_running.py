@@ -33,6 +33,38 @@ def test_what_ends_in_time_is_given_whole() -> None:
     assert (done.code, len(done.out), done.left_pid) == (0, 300_000, None)
 
 
+def held(code: str, timeout_s: float) -> tuple[machines.Result, float]:
+    """As a probe runs: with a lock in its hands."""
+    reading, writing = os.pipe()
+    began_s = time.monotonic()
+    try:
+        done = machines.run_program(python(code), None, dict(os.environ), timeout_s, (writing,))
+    finally:
+        os.close(reading)
+        os.close(writing)
+    return done, time.monotonic() - began_s
+
+
+def test_a_probe_is_heard_to_its_end_on_both_pipes() -> None:
+    done, _ = held("import sys; sys.stderr.write('e' * 200_000); sys.stdout.write('o' * 3_000_000); sys.exit(4)", 20)
+    assert (done.code, len(done.out), len(done.err)) == (4, 3_000_000, 200_000)
+
+
+def test_a_probe_that_never_stops_talking_is_ended_and_takes_no_memory() -> None:
+    done, took_s = held("while True: print('GPU is lost ' * 5000)", 60)
+    assert (done.code, done.out) == (125, b"")
+    assert b"more than 4 MiB of words" in done.err
+    assert took_s < 20
+
+
+def test_a_probe_that_says_something_and_hangs_is_not_waited_for() -> None:
+    done, took_s = held("import time; print('All done.', flush=True); time.sleep(60)", 0.5)
+    assert (done.code, done.out) == (124, b"All done.\n")
+    assert took_s < 10
+    quiet, _ = held("import os, time; os.close(1); os.close(2); time.sleep(60)", 0.5)
+    assert quiet.code == 124, "closed pipes are no end"
+
+
 def test_a_program_that_is_not_there() -> None:
     assert machines.run_program(["no-such-program-here"], None, {}, 5).code == 127
 

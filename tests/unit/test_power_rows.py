@@ -207,7 +207,12 @@ def of_board(seen: reading.Board, **keys: Any) -> power_rows.Row:
     [
         ({}, {"mode": "15W", "pinned": False, "fan": "Quiet"}, "ok", ""),
         ({}, {"mode": "25W"}, "drift", "mode is 15W, not 25W"),
-        ({"pending_mode": "25W"}, {"mode": "25W"}, "skipped", "reboot required for mode 25W; it is in 15W until then"),
+        (
+            {"pending_mode": "25W"},
+            {"mode": "25W"},
+            "skipped",
+            "reboot required for mode 25W; it is in 15W until then: invoke power-apply --hosts orin --reboot",
+        ),
         ({"pinned": True}, {"pinned": False}, "drift", "clock setting is pinned, not free"),
         ({"fan": "", "unknown": {"fan": "no nvfancontrol"}}, {"fan": "cool"}, "skipped", "fan profile cool: no nvfancontrol"),
     ],

@@ -332,6 +332,14 @@ def test_energy_and_money_are_exact_decimal_strings() -> None:
     assert [(one["host"], one["why"]) for one in waste["not_counted"]] == [("atlas", "at work")]
 
 
+@pytest.mark.parametrize(("last_day", "told"), [(1, "not 280 W: once, put right"), (0, "not 280 W: once, not in the last day, put right")])
+def test_what_drifted_once_is_told_as_once(last_day: int, told: str) -> None:
+    one = power_told.Drifted(owner=herd.UUIDS[0], setting="limit_w", wanted="280 W", found="350 W", count=1, last_day=last_day)
+    seen = power_told.Told(look=reading.Look(cards=(herd.card(),)), drifts=(one,))
+    made = power_rows.rows("a", herd.seen(), seen, power_chosen.Chosen(), rests.Resting())
+    assert told in "\n".join(said(power_status.Picture(hosts={"a": herd.well(*made)}), 200, verbose=True))
+
+
 def test_what_a_node_says_cannot_steer_the_terminal() -> None:
     evil = herd.card(name="[red]RTX[/red]\x1b[2J", holders=(reading.Holder(1, "x\r\x07", user="[bold]me[/bold]"),), fault="\x9b2Jgone")
     told = power_told.Told(look=reading.Look(cards=(evil,)))

@@ -118,6 +118,19 @@ def test_a_circuit_that_bears_too_little_refuses_every_host_of_it_with_limits_th
     assert heard.words == []
 
 
+@pytest.mark.parametrize(
+    ("fed", "told"),
+    [
+        ("budget_w: 600", "bears 600 W, and"),
+        ("budget_w: 600, usable_percent: 80", "bears 480 W (600 W, 80 % of it), and"),
+        ("volts: 120, amps: 5", "bears 600 W (120 V times 5 A), and"),
+    ],
+)
+def test_what_a_circuit_bears_is_told_with_what_it_comes_from(arrange: Arrange, fed: str, told: str) -> None:
+    run, _ = checked(arrange({"titan": TITAN}, "power: {limit: 350, base_load_w: 50}\n", f"circuits: {{attic: {{{fed}, hosts: titan}}}}\n"))
+    assert told in run.lost["titan"].message
+
+
 def test_hosts_outside_the_run_count_as_last_seen_and_unknown_ones_are_named(arrange: Arrange, tmp_path: pathlib.Path) -> None:
     seen = sightings.Card(uuid=boxes.UUIDS[2], name="Tesla P40", min_w=125, max_w=250, default_w=250, applied_w=180)
     sightings.keep(tmp_path / "state" / tmp_path.name, {"atlas": sightings.Sighting(cards=(seen,))})

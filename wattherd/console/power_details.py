@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wattherd.power import reading, settings
-from wattherd.verbs import power_chosen, power_rows
+from wattherd.verbs import power_chosen, power_rows, power_told
 
 
 def details(row: power_rows.Row) -> list[str]:
@@ -77,8 +77,14 @@ def _drifts(row: power_rows.Row) -> Iterator[str]:
             state = "in conflict" if one.in_conflict else "still so" if one.is_open else "put right"
             yield (
                 f"drift: {settings.NAMES.get(one.setting, one.setting)} was {one.found or 'unknown'}, not {one.wanted or 'unknown'}: "
-                f"{one.count} times, {one.last_day} in the last day, {state}{_by(one.writers)}"
+                f"{_often(one)}, {state}{_by(one.writers)}"
             )
+
+
+def _often(one: power_told.Drifted) -> str:
+    if one.count == 1:
+        return "once" if one.last_day else "once, not in the last day"
+    return f"{one.count} times, {one.last_day} in the last day"
 
 
 def _by(writers: tuple[str, ...]) -> str:

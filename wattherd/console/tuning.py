@@ -37,7 +37,8 @@ class Watching:
         except errors.Problem as problem:
             self._screen.warn(f"{host}: a step that cannot be read: {problem.message}")
             return
-        self._screen.say(safe(f"{host}  {_line(step)}  [{done:.0f} of {total:.0f}, about {units.duration(left_s)} left]"))
+        left = f", about {units.duration(left_s)} left" if done < total else ""
+        self._screen.say(safe(f"{host}  {_line(step)}  [{done:.0f} of {total:.0f}{left}]"))
 
     def moved(self, host: str, what: str, done_bytes: int, total_bytes: int) -> None:
         self._screen.moved(host, what, done_bytes, total_bytes)
@@ -105,6 +106,10 @@ def _told(screen: Screen, name: str, one: power_tune.Tuned, options: power_tune.
         screen.table(_TITLES, [_row(step, one, options) for step in one.steps], right=_RIGHT)
         method = next((figure.method for step in one.steps for figure in (step.prefill, step.decode) if figure is not None), "")
         by = "the card's energy counter" if method == "energy counter" else "power samples, integrated (no energy counter on this card)"
+        if len(one.plan.cards) > 1:
+            screen.say(
+                f"  {len(one.plan.cards)} cards work as one: each had its row's limit or ceiling; W is what they draw together", "dim"
+            )
         screen.say(safe(f"  watts from {by}; load: {one.plan.load}, {one.plan.model}, {one.plan.build or 'unknown build'}"), "dim")
     for note in one.notes:
         screen.say(safe(f"  {note}"))
@@ -112,15 +117,16 @@ def _told(screen: Screen, name: str, one: power_tune.Tuned, options: power_tune.
         screen.say(safe(f"  stopped early: {one.stopped}; run it again in a quieter hour"), "yellow")
     for words in one.not_restored:
         screen.say(safe(f"  not set back yet: {words}; the node goes on trying"), "red")
-    _advised(screen, name, one)
+    _advised(screen, name, one, options)
 
 
-def _advised(screen: Screen, name: str, one: power_tune.Tuned) -> None:
+def _advised(screen: Screen, name: str, one: power_tune.Tuned, options: power_tune.Options) -> None:
     advice = one.advice
     if advice is None:
         return
     if advice.step is None:
-        screen.say(safe(f"  no recommendation: {advice.reason}"), "yellow")
+        unwritten = "; nothing was written" if options.write else ""
+        screen.say(safe(f"  no recommendation: {advice.reason}{unwritten}"), "yellow")
     else:
         kept = ", ".join(f"{percent:.1f} % of the best {phase}" for phase, percent in advice.kept_percent)
         screen.say(safe(f"  best: {advice.step.shown}  ({kept}; {advice.saving * 100:.1f} % less energy per token)"), "green")

@@ -21,25 +21,28 @@ _LONGEST_S = 900.0
 
 
 def confirm(machine: machines.Machine, order: fields.Document, emit: Emit) -> Mapping[str, Any]:
-    """`settle_s` seconds of watching. The end carries `confirmed`; where that is false a `failed` event says what was seen.
+    """`settle_s` seconds of watching. The end carries `confirmed` and `well`; where that is false a `failed` event says what was seen.
 
-    With nothing waiting: true, unless the keeper has put the policy back in the meantime.
+    With `stand` false the node is only watched: the policy waits on for the word of a controller that can still say it afterwards.
+    With nothing waiting both are true, unless the keeper has put the policy back in the meantime.
     """
+    stands = fields.flag(order, "stand", default=True)
     settle_s = min(max(0.0, fields.number(order, "settle_s", 10.0)), _LONGEST_S)
     waiting = pending.waiting(machine)
     if waiting is not None and not waiting.why:
         why = _watch(machine, waiting, settle_s, emit)
         if not why:
-            pending.settle(machine)
-            return {"confirmed": True}
+            if stands:
+                pending.settle(machine)
+            return {"confirmed": stands, "well": True}
         putting_back.put_back(machine, waiting, why, lambda words: emit(event.note(words)))
     elif waiting is not None:
         putting_back.put_back(machine, waiting, waiting.why, lambda words: emit(event.note(words)))
     back = putting_back.standing(machine, drift.load(machine))
     if back is None:
-        return {"confirmed": True}
+        return {"confirmed": True, "well": True}
     emit(event.failed(POLICY_ID, putting_back.problem(back)))
-    return {"confirmed": False}
+    return {"confirmed": False, "well": False}
 
 
 def _watch(machine: machines.Machine, waiting: pending.Pending, settle_s: float, emit: Emit) -> str:

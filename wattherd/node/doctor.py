@@ -50,7 +50,9 @@ def look(machine: machines.Machine, tell: Tell) -> Mapping[str, Any]:
     tell("what each unit does")
     found += examine.look(machine, services, scene, deployed)
     found += _power(machine)
-    found += _records(machine, installed=bool(deployed.path) or generations.latest(machine) is not None)
+    # A run of one role (power-apply) makes no generation, and leaves a keeper all the same.
+    whole = bool(deployed.path) or generations.latest(machine) is not None
+    found += _records(machine, installed=whole or machine.exists(generations.OWNED))
     ordered = sorted(_distinct(found), key=lambda one: (one.rank, one.where))
     release = f"release b{deployed.number}" if deployed.number else "a release" if deployed.path else "no release"
     looked = [units.plural(len(services), "unit"), release, units.plural(scene.cards, "NVIDIA card"), "kernel log"]

@@ -5,10 +5,11 @@ All that is remembered lies in the node's own files, so a round may be cut anywh
 
 from __future__ import annotations
 
+import contextlib
 from typing import Callable, Dict, List, Tuple
 
+from wattherd import errors, records
 from wattherd import machine as machines
-from wattherd import records
 from wattherd.power import differing, drift, memory, pending, reading, settings, settle, wanted, writers
 from wattherd.power import look as looking
 from wattherd.power.jetson import held
@@ -70,7 +71,9 @@ def hold(machine: machines.Machine, text: str, policy: wanted.Policy, look: read
     why = _new_life(machine, record, text, look)
     if not why:
         record = _counted(machine, record, differences, mine, say)
-    drift.save(machine, record)
+    # A full disk is no reason to let go of the cards: what cannot be written down is held all the same, and told at the end.
+    with contextlib.suppress(errors.Problem, OSError):
+        drift.save(machine, record)
     given_up = {one.key for one in record.conflicts}
     chosen = [
         one
@@ -178,7 +181,8 @@ def _after(
 
 def _told(one: drift.Drift) -> str:
     cause = "the driver let the card go" if one.cause == drift.RELEASED else "; ".join(one.writers) or "nobody seen who set it"
-    return f"{one.card}: its {_NAMES[one.setting]} {_is(one)} {one.found}, not {one.wanted} (time {one.total}; {cause})"
+    times = "once" if one.total == 1 else f"{one.total} times"
+    return f"{one.card}: its {_NAMES[one.setting]} {_is(one)} {one.found}, not {one.wanted}; seen {times} so far; {cause}"
 
 
 def _conflict(one: drift.Drift) -> str:

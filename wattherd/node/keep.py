@@ -7,6 +7,7 @@ any instant. It reads cards through a child process only, and nothing at all whi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from typing import Dict, Optional
@@ -24,6 +25,8 @@ INTERVAL = "WATTHERD_KEEPER_INTERVAL_S"
 #: While a session is at work: it goes first, and is mostly short.
 _BUSY_S = 5.0
 _PATIENCE_S = 600.0
+#: So many rounds in a row that could write nothing, and it starts anew: systemd gives it its folders once, when it starts.
+_SHUT_OUT = 3
 
 
 class Keeper:
@@ -36,24 +39,34 @@ class Keeper:
         self._last: Dict[str, str] = {}
         self._silences = 0
         self._tries, self._again_s = 0, 0.0
+        self._shut_out = 0
         self._memory = holding.Memory()
         self._empty = empty.Watcher()
 
     def run(self) -> None:
-        """For ever. What goes wrong in one round is said, and the next one comes."""
+        """For ever. What goes wrong in one round is said, and the next one comes. SystemExit where only another process could go on."""
         notify("READY=1")
         while True:
             try:
                 wait_s = self.round()
                 self._say("round", "")
+                self._shut_out = 0
             except (errors.Problem, OSError) as error:
                 self._say("round", f"this round failed: {error}")
+                self._leave_where_shut_out(error)
                 wait_s = self.interval_s
             except Exception as error:  # noqa: BLE001 - a resident that falls down at every look holds no card and fills the journal
                 self._say("round", f"this round failed by a defect of the keeper, please report it: {_defect(error)}")
                 wait_s = self.interval_s
             notify("WATCHDOG=1")
             self.machine.wait(wait_s)
+
+    def _leave_where_shut_out(self, error: Exception) -> None:
+        """A folder of ours that was deleted and made again is read-only to a unit that had the old one; a policy could never go back."""
+        self._shut_out = self._shut_out + 1 if errno.EROFS in (_number(error), _number(error.__cause__)) else 0
+        if self._shut_out >= _SHUT_OUT:
+            self._print("nothing can be written here: it starts anew, in case its folders were taken away")
+            raise SystemExit(1)
 
     def round(self) -> float:
         """One look and what follows from it; gives the seconds until the next."""
@@ -64,7 +77,7 @@ class Keeper:
         if waiting is not None and _is_due(machine, waiting) and machine.monotonic_s() >= self._again_s:
             return self._put_back()
         if waiting is None or waiting.boot_id != pending.boot_id(machine):
-            self._tidy()
+            self._tidy_if_possible()
         text = pending.current(machine)
         policy = self._policy(text)
         if text is None or policy is None:
@@ -80,6 +93,15 @@ class Keeper:
         self._say("driver", look.fault, look.fault_kind)
         self._empty.see(machine, look)
         return self.interval_s if holding.is_settled(machine, text, policy, look) else self._hold(text, policy)
+
+    def _tidy_if_possible(self) -> None:
+        """On a full disk the cards are held all the same, and it is tried again at the next look."""
+        fault = ""
+        try:
+            self._tidy()
+        except (errors.Problem, OSError) as error:
+            fault = f"what waits to be confirmed cannot be written down: {error}"
+        self._say("tidy", fault)
 
     def _tidy(self) -> None:
         """A record of a policy that is not in force is of a run that was cut off; one of another boot goes on by this one's clock."""
@@ -168,6 +190,10 @@ def _defect(error: Exception) -> str:
 
     where = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({os.path.basename(one.filename)}:{one.lineno})" for one in where)
+
+
+def _number(error: Optional[BaseException]) -> int:
+    return error.errno or 0 if isinstance(error, OSError) else 0
 
 
 def _is_due(machine: machines.Machine, waiting: pending.Pending) -> bool:

@@ -83,7 +83,7 @@ def _settling(rows: List[idle.Sample]) -> bool:
 
 def _policy(machine: machines.Machine) -> Tuple[Optional[wanted.Policy], str]:
     """The node's own policy, and why it cannot be read."""
-    body = machine.read(wanted.POLICY)
+    body = wanted.small(machine, wanted.POLICY)
     if body is None:
         return None, ""
     try:
@@ -117,7 +117,8 @@ def _kept(machine: machines.Machine, *, installed: bool) -> Dict[str, Any]:
         ],
         "highest": {owner: one.celsius for owner, one in record.highest.items() if one.day == today},
         "put_back": None if back is None else fields.plain(back),
-        "unconfirmed_s": None if waiting is None else pending.left_s(machine, waiting),
+        # One that is on its way back is told of as such, and nobody can confirm it any more.
+        "unconfirmed_s": None if waiting is None or waiting.why else pending.left_s(machine, waiting),
         "tuned": sorted(tuning_record.live(machine)),
         "now_s": now_s,
     }

@@ -40,8 +40,11 @@ class _Restore:
 
     def run(self) -> Mapping[str, Any]:
         before = memory.before(self.machine).get(memory.BOARD, {})
+        lost = memory.lost(self.machine)
+        if lost:
+            self.emit(event.note(f"some of what was remembered here had been damaged: what is not named below stays as it is ({lost})"))
         if not self.machine.exists(wanted.POLICY) and not memory.changed(self.machine) and not before:
-            self.emit(event.note("no card and no board of this node was ever changed here: there is nothing to go back to"))
+            self.emit(event.note("nothing that Wattherd set is in force on a card or board here: there is nothing to go back to"))
             return self.counts
         if not self.check:
             generations.unsettle(self.machine)
@@ -52,6 +55,7 @@ class _Restore:
             if setting in before:
                 self._board(setting, before[setting])
         if not self.check:
+            self._disown_settled()
             generations.finish(self.machine)
         return self.counts
 
@@ -120,6 +124,16 @@ class _Restore:
             owned.forget(name)
             owned.save()
 
+    def _disown_settled(self) -> None:
+        """What was as before already makes no step, and is no more Wattherd's than the rest."""
+        left = memory.changed(self.machine)
+        owned = generations.Owned.load(self.machine)
+        gone = [name for name in owned.rows if name.startswith("power:") and not _is_changed(left, name)]
+        for name in gone:
+            owned.forget(name)
+        if gone:
+            owned.save()
+
     def _failed(self, name: str, problem: errors.Problem) -> None:
         self.counts["failed"] += 1
         self.emit(event.failed(name, problem))
@@ -127,3 +141,8 @@ class _Restore:
     def _skipped(self, name: str, words: str) -> None:
         self.counts["skipped"] += 1
         self.emit(event.skipped(name, words))
+
+
+def _is_changed(left: Mapping[str, Tuple[str, ...]], name: str) -> bool:
+    uuid, _, setting = name.partition(":")[2].rpartition("/")
+    return setting in left.get(uuid, ())

@@ -37,6 +37,8 @@ _FILLER = re.compile(r"Treating as warning|All done\.|Terminating early|^\s*$")
 _PERSISTENCE = re.compile(r"persistence mode is disabled", re.IGNORECASE)
 _RANGE = re.compile(r"between ([0-9.]+) W and ([0-9.]+) W")
 _WORDS_LIMIT = 400
+#: An answer to one write is a few lines; whatever goes on beyond this is no answer, and is not searched.
+_TEXT_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _write(machine: machines.Machine, uuid: str, *words: str) -> Verdict:
 
 def classify(text: str, code: int) -> Verdict:
     """The gravest thing that an answer says, of whichever card."""
+    text = text[:_TEXT_LIMIT]
     said = [one for lines in _by_bus(text).values() for one in lines]
     volatile = bool(_PERSISTENCE.search(text))
     for kind in _GRAVEST:
@@ -122,7 +125,7 @@ def _verdict(kind: str, line: str, volatile: bool) -> Verdict:
 def _by_bus(text: str) -> Dict[str, List[Tuple[str, str]]]:
     """Card -> what its lines mean, in their order; the empty name is for lines that name no card."""
     found: Dict[str, List[Tuple[str, str]]] = {}
-    for line in (one.strip() for one in text.splitlines()):
+    for line in (one.strip() for one in text[:_TEXT_LIMIT].splitlines()):
         if _FILLER.search(line) or _PERSISTENCE.search(line):
             continue
         kind = next((kind for kind, pattern in _LINES if re.search(pattern, line, re.IGNORECASE)), "")

@@ -135,7 +135,7 @@ class Record:
 
 def load(machine: machines.Machine) -> Record:
     """An empty record where there is none, or none that can be read: what drifted is counted anew then."""
-    body = machine.read(PLACE)
+    body = wanted.small(machine, PLACE)
     if body is not None:
         with contextlib.suppress(ValueError, errors.Problem):
             return fields.build(Record, fields.document(fields.parsed(body), "keeper"))
@@ -145,7 +145,7 @@ def load(machine: machines.Machine) -> Record:
 def save(machine: machines.Machine, record: Record) -> None:
     """Only when it differs from what is there: a node that stays as it was set writes nothing."""
     body = (json.dumps(fields.plain(record), indent=1, sort_keys=True) + "\n").encode()
-    if machine.read(PLACE) != body:
+    if wanted.small(machine, PLACE) != body:
         machine.make_dirs(wanted.STATE, 0o700)
         machine.write(PLACE, body, mode=0o600)
 

@@ -33,7 +33,7 @@ class Empty:
 def load(machine: machines.Machine) -> Dict[str, Empty]:
     """By UUID; nothing where nothing was measured yet, or where the file is damaged: it is measured again."""
     with contextlib.suppress(ValueError, errors.Problem):
-        rows = fields.document(fields.parsed(machine.read(PLACE) or b"{}"), PLACE)
+        rows = fields.document(fields.parsed(wanted.small(machine, PLACE) or b"{}"), PLACE)
         return {uuid: fields.build(Empty, fields.document(row, uuid), uuid) for uuid, row in rows.items()}
     return {}
 

@@ -11,6 +11,7 @@ from wattherd.power import change, memory, reading, settings
 
 _KERNELS = "/proc/driver/nvidia/gpus"
 _REBOOT = "reboot this node; if it is lost again, look at its seat, its power cables and its riser, and at dmesg"
+_TAKEN_OUT = "Was it taken out for good? Then take it out of the inventory too; the next power-apply or deploy forgets it"
 _ROOT = "it takes root on the host itself: a container without SYS_ADMIN, a rented pod and WSL2 cannot do it; reading goes on"
 _NO_TOOL = "settings are written by nvidia-smi: install the tools of the driver that is loaded (nvidia-utils-… or nvidia-smi)"
 _UNKNOWN = "nvidia-smi -q and dmesg tell more"
@@ -43,7 +44,7 @@ def absent(machine: machines.Machine, look: reading.Look, uuid: str) -> errors.P
     """A card that was in this node before, or that the kernel still lists, is lost; any other UUID is a slip of the pen."""
     if is_known(machine, uuid):
         words = f"card {uuid[:12]} was in this node and does not answer now: reboot this node"
-        return errors.Problem("card-lost", words, hint=_REBOOT, uuid=uuid)
+        return errors.Problem("card-lost", words, hint=f"{_REBOOT}. {_TAKEN_OUT}", uuid=uuid)
     there = [f"{card.uuid} ({card.name})" if card.name else card.uuid for card in look.cards if card.uuid]
     if not there:
         return errors.Problem("card-unknown", f"this node has no card {uuid}: no NVIDIA card answers here", hint="nvidia-smi -L", uuid=uuid)

@@ -22,6 +22,7 @@ BOARD = "board"
 BEFORE = wanted.STATE + "/before.json"
 APPLIED = wanted.STATE + "/applied.json"
 UNSUPPORTED = wanted.STATE + "/unsupported.json"
+DAMAGED = ".damaged"
 LOCK = "/run/wattherd-power.lock"
 _LOCK_WAIT_S = 60.0
 
@@ -57,6 +58,11 @@ def alone(machine: machines.Machine) -> Iterator[None]:
 def before(machine: machines.Machine) -> Rows:
     """UUID (or BOARD) -> setting -> the value before our first change: empty for clocks that were free, None where it could not be read."""
     return _rows(machine, BEFORE)
+
+
+def lost(machine: machines.Machine) -> str:
+    """Where a copy lies of what was remembered and could not be read any more; empty where nothing was lost."""
+    return BEFORE + DAMAGED if machine.exists(BEFORE + DAMAGED) else ""
 
 
 def value_before(machine: machines.Machine, uuid: str, setting: str) -> Optional[Value]:
@@ -140,7 +146,7 @@ def seen(machine: machines.Machine, uuid: str) -> bool:
 
 
 def _rows(machine: machines.Machine, path: str) -> Rows:
-    return _whole_and_rest(machine.read(path))[0]
+    return _whole_and_rest(wanted.small(machine, path))[0]
 
 
 def _whole_and_rest(body: Optional[bytes]) -> Tuple[Rows, bool]:
@@ -177,9 +183,9 @@ def _value(setting: str, told: object) -> Optional[Value]:
 
 def _put_aside(machine: machines.Machine, path: str) -> None:
     """A copy, since a power cut between a rename and the new file would leave neither."""
-    body = machine.read(path)
-    if body is not None and _whole_and_rest(body)[1]:
-        machine.write(path + ".damaged", body, mode=0o600)
+    body = wanted.small(machine, path)
+    if body and _whole_and_rest(body)[1]:
+        machine.write(path + DAMAGED, body, mode=0o600)
 
 
 def _drop(machine: machines.Machine, path: str, owner: str, setting: str) -> None:

@@ -60,8 +60,8 @@ def waiting(machine: machines.Machine) -> Optional[Pending]:
         return None
     text = current(machine)
     if found.why:
-        # Half put back: the waiting policy may be gone already, and only a third one ends it.
-        return found if text in {found.previous, None} or digest_of(text or "") == found.digest else None
+        # Half put back: the former one may be in force already. A third one ends it, and so does none in its stead (a restore).
+        return found if text == found.previous or digest_of(text or "") == found.digest else None
     return found if text is not None and digest_of(text) == found.digest else None
 
 
@@ -101,7 +101,7 @@ def settle(machine: machines.Machine) -> None:
 
 def current(machine: machines.Machine) -> Optional[str]:
     """The text of the policy that is in force; None without one."""
-    body = machine.read(wanted.POLICY)
+    body = wanted.small(machine, wanted.POLICY)
     return None if body is None else body.decode("utf-8", "replace")
 
 
@@ -114,7 +114,7 @@ def boot_id(machine: machines.Machine) -> str:
 
 
 def _read(machine: machines.Machine) -> Optional[Pending]:
-    body = machine.read(PLACE)
+    body = wanted.small(machine, PLACE)
     if body is not None:
         with contextlib.suppress(ValueError, errors.Problem):
             return fields.build(Pending, fields.document(fields.parsed(body), "pending"))

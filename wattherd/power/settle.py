@@ -47,6 +47,10 @@ class Step:
     words: str = ""
     problem: Optional[errors.Problem] = None
 
+    @property
+    def key(self) -> Tuple[str, str]:
+        return self.uuid, self.setting
+
 
 @dataclass
 class _Task:
@@ -60,6 +64,10 @@ class _Task:
     guessed: bool = False
     first: bool = False
     verdict: change.Verdict = field(default_factory=lambda: change.Verdict(change.FAILED, "it was not tried"))
+
+    @property
+    def key(self) -> Tuple[str, str]:
+        return self.card.uuid, self.setting
 
 
 def apply(
@@ -75,17 +83,32 @@ def apply(
     `look` is a fresh one; a card that sleeps in it is left asleep. `still` is asked once the power lock is held: False is a policy that is
     no longer wanted, and nothing is done.
     Nothing raises for one card: a step's `problem` tells (power-range, card-unknown, card-lost, power-permission, power-failed,
-    driver-silent, driver-mismatch). Raises `node-busy` when something else changes the cards for a minute.
+    driver-silent, driver-mismatch, disk-full). Raises `node-busy` when something else changes the cards for a minute.
     """
     steps, tasks = _compare(machine, policy, look)
     if tasks:
         with memory.alone(machine):
             if not still():
                 return ()
-            for task in tasks:
-                task.first = memory.remember(machine, task.card.uuid, task.setting, _before(machine, task))
-            steps += _carry_out(machine, tasks, look, tell)
+            lost = _remember(machine, tasks)
+            steps += [*lost, *_carry_out(machine, [one for one in tasks if one.key not in {step.key for step in lost}], look, tell)]
     return tuple(steps)
+
+
+def _remember(machine: machines.Machine, tasks: Sequence[_Task]) -> List[Step]:
+    """What is there now, of each that is changed for the first time. A step for each that could not be written down: it is left alone."""
+    steps: List[Step] = []
+    for task in tasks:
+        try:
+            task.first = memory.remember(machine, task.card.uuid, task.setting, _before(machine, task))
+        except (errors.Problem, OSError) as error:  # a full disk; what is remembered already can still be held
+            shown = settings.shown(task.setting, task.was)
+            steps.append(Step(task.card.uuid, task.setting, FAILED, task.card.shown, shown, problem=_unwritten(error)))
+    return steps
+
+
+def _unwritten(error: Exception) -> errors.Problem:
+    return error if isinstance(error, errors.Problem) else errors.Problem("permission", f"{wanted.STATE} cannot be written: {error}")
 
 
 def restore(machine: machines.Machine, look: reading.Look, tell: Tell, *, only: Optional[Tuple[str, str]] = None) -> Tuple[Step, ...]:
@@ -213,9 +236,12 @@ def _carry_out(machine: machines.Machine, tasks: Sequence[_Task], look: reading.
         for task in left:
             tell(f"{task.card.shown}: {settings.NAMES[task.setting]} to {settings.shown(task.setting, task.value)}")
             task.verdict = _write(machine, task)
-        look = looking.look(machine, wake=True)
+        life, look = look.epoch, looking.look(machine, wake=True)
         waiting = []
         for task in left:
+            if look.epoch != life and task.verdict.kind == change.DONE and task.setting in settings.LOCKS:
+                # The driver began anew between the writing and the look: no reader can show that a lock went with it.
+                task.verdict = change.Verdict(change.FAILED, "the driver was loaded anew while it was set")
             step = _judge(machine, task, look, last=attempt == TRIES - 1)
             if step is None:
                 waiting.append(task)
@@ -247,7 +273,12 @@ def _judge(machine: machines.Machine, task: _Task, look: reading.Look, *, last: 
     found = settings.read(card, setting)
     is_set = kind == change.DONE if setting in settings.LOCKS else settings.agrees(setting, task.value, found)
     if is_set:
-        return _done(machine, task, card, look)
+        try:
+            return _done(machine, task, card, look)
+        except errors.Problem as problem:  # a full disk: set, and not written down. The other cards are judged all the same
+            return Step(
+                uuid, setting, FAILED, card.shown, settings.shown(setting, task.was), settings.shown(setting, found), problem=problem
+            )
     if not last and kind not in _HOPELESS:
         return None
     was, now = settings.shown(setting, task.was), settings.shown(setting, found)

@@ -108,7 +108,9 @@ def _stuck(machine: machines.Machine, holder: Optional[Holder], limit_s: float) 
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(machine.now_s() - holder.age_s))
     state = " and waits in the kernel (state D)" if holder.state == "D" else ""
     words = f"the NVIDIA driver gives no answer: process {holder.pid} ({holder.name}) asks it since {since} UTC{state}"
-    return errors.Problem("driver-silent", words, hint=_HINT, pid=holder.pid, since=since)
+    # One that sleeps can be ended: a driver that hangs is not proven then, and what a probe left running may hold the lock after it.
+    hint = _HINT if holder.state == "D" else f"ps -fp {holder.pid} shows what it is, and kill {holder.pid} ends it; if it stays, {_HINT}"
+    return errors.Problem("driver-silent", words, hint=hint, pid=holder.pid, since=since)
 
 
 def _holder(machine: machines.Machine, handle: int) -> Optional[Holder]:

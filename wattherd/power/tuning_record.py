@@ -104,7 +104,7 @@ def live(machine: machines.Machine) -> FrozenSet[str]:
 
 def read(machine: machines.Machine) -> Optional[Record]:
     """None where no sweep is under way or left over. A record that cannot be read says nothing that could be restored: it is put aside."""
-    body = machine.read(RECORD)
+    body = wanted.small(machine, RECORD)
     if body is None:
         return None
     try:

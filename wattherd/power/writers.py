@@ -85,13 +85,19 @@ def _process(machine: machines.Machine, pid: int) -> Optional[Writer]:
     if known:
         return Writer(_plain(name), _plain(f"{known.group(1)} sets cards by itself (process {pid})"))
     if _WRITES.search(line) or ("nvidia-smi" in line and _SETTER.search(line)):
-        return Writer(_plain(name), _plain(f"process {pid} runs: {line}"))
+        return Writer(_plain(name), _plain(f"process {pid} runs: {_call(line)}"))
     for path in _scripts(machine, pid, words):
         if _is_setter(machine, path):
             return Writer(_plain(name), _plain(f"process {pid} runs {path}, which calls nvidia-smi to set something"))
     if "libnvidia-ml.so" in machine.text(f"/proc/{pid}/maps"):
         return Writer(_plain(name), _plain(f"process {pid} ({program}) has NVIDIA's management library loaded"), sure=False)
     return None
+
+
+def _call(line: str) -> str:
+    """The call that sets something, and nothing else of the command: what stands beside it is nobody's business, and may be a password."""
+    calls = [one.strip() for one in re.findall(r"nvidia-smi[^;|&]*", line)]
+    return next((one for one in calls if _WRITES.search(one) or _SETTER.search(one)), calls[0] if calls else "nvidia-smi")
 
 
 def _scripts(machine: machines.Machine, pid: int, words: List[str]) -> List[str]:

@@ -17,7 +17,7 @@ from wattherd.resources import base
 
 MODE, PINNED, FAN = "mode", "pinned", "fan"
 _YES, _NO = "yes", "no"
-_HOW = "; invoke power-apply --reboot does it, drained and one host at a time"
+_HOW = "; invoke power-apply --reboot with this host in --hosts does it, drained and one host at a time"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ to what it was before the first change. Knows no per cent, no budget and no Jets
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Dict, Mapping, Optional, Sequence, Tuple
+import weakref
+from typing import ClassVar, Dict, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from wattherd import errors
 from wattherd import machine as machines
@@ -15,6 +16,10 @@ from wattherd.power import faults, health, memory, pending, reading, settings, s
 from wattherd.power import look as looking
 from wattherd.records import dataclass, field
 from wattherd.resources import base, place
+
+#: A look at eight cards takes seconds where the driver has let them go: what is only judged before the writing shares one that is so fresh.
+_FRESH_S = 5.0
+_LAST: MutableMapping[machines.Machine, Tuple[float, reading.Look]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,14 @@ class Power(base.Resource):
         return {self.setting: settings.shown(self.setting, self.value) if self.value else "none"}
 
     def actual(self, machine: machines.Machine) -> Optional[base.State]:
-        return {} if self.unfit else self._state(machine, looking.look(machine, wake=True))
+        return {} if self.unfit else self._state(machine, _look_again(machine))
 
     @classmethod
     def observe(cls, machine: machines.Machine, batch: Sequence[Power]) -> Mapping[str, Optional[base.State]]:
         """One look at the cards serves all of them."""
         if all(one.unfit for one in batch):
             return {one.id: {} for one in batch}
-        look = looking.look(machine, wake=True)
+        look = _look_again(machine)
         return {one.id: {} if one.unfit else one._state(machine, look) for one in batch}  # noqa: SLF001 - of this very class
 
     def _state(self, machine: machines.Machine, look: reading.Look) -> Optional[base.State]:
@@ -89,8 +94,7 @@ class Power(base.Resource):
         """
         if self.unfit or (state or {}).get("fault"):
             return
-        look = looking.look(machine, wake=True)
-        card, problem = faults.find(machine, look, self.uuid)
+        card, problem = faults.find(machine, _look(machine), self.uuid)
         if card is not None:
             settings.check(card, self.setting, self.value)
         elif problem is not None and problem.code == "card-unknown":
@@ -98,14 +102,14 @@ class Power(base.Resource):
 
     def foresee(self, machine: machines.Machine, state: Optional[base.State]) -> None:
         if (state or {}).get("fault"):
-            _, problem = faults.find(machine, looking.look(machine, wake=True), self.uuid)
+            _, problem = faults.find(machine, _look(machine), self.uuid)
             if problem is not None:
                 raise problem
 
     def notes(self, machine: machines.Machine) -> Tuple[str, ...]:
         if self.unfit or self.setting not in settings.LOCKS:
             return ()
-        card = looking.look(machine, wake=True).card(self.uuid)
+        card = _look(machine).card(self.uuid)
         if card is None or card.fault:
             return ()
         return settings.doubts(card, self.setting, self.value)
@@ -115,7 +119,9 @@ class Power(base.Resource):
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - settle compares for itself
         policy = wanted.Policy(cards={self.uuid: settings.policy(self.setting, self.value)})
-        for step in settle.apply(machine, policy, looking.look(machine, wake=True), tell):
+        look = _look(machine)
+        _LAST.pop(machine, None)
+        for step in settle.apply(machine, policy, look, tell):
             if step.problem is not None:
                 raise step.problem
             if step.outcome == settle.UNSUPPORTED:
@@ -123,7 +129,8 @@ class Power(base.Resource):
 
     def remove(self, machine: machines.Machine, tell: base.Tell) -> None:
         """Back to the value before the first change. A card that is lost has nothing to be set back: a reboot gives it its default."""
-        look = looking.look(machine, wake=True)
+        look = _look_again(machine)
+        _LAST.pop(machine, None)
         for step in settle.restore(machine, look, tell, only=(self.uuid, self.setting)):
             if step.problem is None:
                 if step.words:  # what it is set back to was told while it was
@@ -148,6 +155,19 @@ class Power(base.Resource):
         return ()
 
 
+def _look_again(machine: machines.Machine) -> reading.Look:
+    look = looking.look(machine, wake=True)
+    _LAST[machine] = (machine.monotonic_s(), look)
+    return look
+
+
+def _look(machine: machines.Machine) -> reading.Look:
+    at_s, look = _LAST.get(machine, (0.0, None))
+    if look is not None and machine.monotonic_s() - at_s < _FRESH_S:
+        return look
+    return _look_again(machine)
+
+
 @dataclass(frozen=True)
 class PowerPolicy(base.Resource):
     """The policy file (wattherd.power.wanted) that the keeper re-applies; `text` is what `wanted.encode` gives."""
@@ -167,7 +187,7 @@ class PowerPolicy(base.Resource):
         return {"sha256": hashlib.sha256(self.text.encode()).hexdigest()}
 
     def actual(self, machine: machines.Machine) -> Optional[base.State]:
-        body = machine.read(wanted.POLICY)
+        body = wanted.small(machine, wanted.POLICY)
         return None if body is None else {"sha256": hashlib.sha256(body).hexdigest()}
 
     def fix(self, machine: machines.Machine, delta: base.Delta, tell: base.Tell) -> None:  # noqa: ARG002 - one surface for every type

@@ -198,7 +198,7 @@ def _run(context: Any, body: Body, shared: dict[str, Any], own: dict[str, object
         out.problem(problem)
         return 1
     except KeyboardInterrupt:
-        out.say("stopped by you; what runs on the nodes goes on there (a build) or converges in the next run", "yellow")
+        out.say("stopped by you; on the nodes a build goes on, a sweep sets its cards back, all else converges in the next run", "yellow")
         sys.stdout.flush()
         # Threads that still wait for a host would keep the process for as long as that host takes.
         os._exit(130)

@@ -58,7 +58,7 @@ def power_status(common: Common, *, watch: str | bool | None = None, brief: bool
         "steps": "how many limits to try",
         "seconds_per_step": "how long one measurement takes, for prefill and for decode",
         "highest": "watts to begin at (default: the card's own default limit)",
-        "hours_per_day": "hours a day under load, for the yearly saving, where the server itself has not seen a day",
+        "hours_per_day": "hours a day under load, for the yearly saving (default: what the server has seen, else 24)",
     },
 )
 def power_tune(

@@ -55,9 +55,7 @@ def check(run: running.Run, loaded: inventory.Inventory, hosts: Sequence[invento
         members = loaded.selection(one.hosts).hosts
         if planned & set(members):
             loads = [_load(run, loaded, by_name, name) for name in members]
-            share = f", {one.usable_percent:g} % of it" if one.usable_percent != 100 else ""
-            fed = f"{one.budget_w:g} W" if one.budget_w is not None else f"{one.volts:g} V times {one.amps:g} A"
-            _check_sum(run, by_name, loads, one.usable_w, f"circuit {circuit} bears {one.usable_w:g} W ({fed}{share})")
+            _check_sum(run, by_name, loads, one.usable_w, f"circuit {circuit} bears {one.usable_w:g} W{_source(one)}")
 
 
 def remember(run: running.Run) -> None:
@@ -102,6 +100,14 @@ def _check_sum(run: running.Run, by_name: Mapping[str, inventory.Host], loads: S
         for name in [load.host for load in loads if load.movable]:
             found = [card for card in run.told[name].gpus if card.vendor == "nvidia"]
             run.drop(name, proposal.over(name, by_name[name].settings.power, found, fed, loads, budget_w))
+
+
+def _source(one: settings.Circuit) -> str:
+    """What its watts come from, in brackets, where they are not the number that is written down."""
+    fed = f"{one.budget_w:g} W" if one.budget_w is not None else f"{one.volts:g} V times {one.amps:g} A"
+    if one.usable_percent != 100:
+        return f" ({fed}, {one.usable_percent:g} % of it)"
+    return f" ({fed})" if one.budget_w is None else ""
 
 
 def _planned(host: inventory.Host, made: plan.Plan) -> budget.Load:

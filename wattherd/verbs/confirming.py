@@ -16,7 +16,9 @@ Ask = Callable[[Mapping[str, object]], fields.Document]
 
 
 def confirm(name: str, answer: fields.Document, count: fleet.Count, ask: Ask) -> None:
-    """`answer` is the end of a run on that host; `ask` sends its node one more order, whose events `count` sees.
+    """`answer` is the end of a run on that host; `ask` sends its node another order, whose events `count` sees.
+
+    Asked twice: to watch itself, and, once it is well, to let the policy stand. A host that is lost while it is watched never hears that.
 
     Nothing where the run left no policy unconfirmed. The node puts the former one back itself: at once when it is unwell, at the deadline
     when nobody asks. Raises `power-put-back` where it did so and no event said why.
@@ -24,7 +26,9 @@ def confirm(name: str, answer: fields.Document, count: fleet.Count, ask: Ask) ->
     if answer.get("unconfirmed_s") is None:
         return
     left_s = int(fields.number(answer, "unconfirmed_s"))
-    told = ask({"verb": "power-confirm", "settle_s": max(1, min(SETTLE_S, left_s - 5))})
+    told = ask({"verb": "power-confirm", "settle_s": max(1, min(SETTLE_S, left_s - 5)), "stand": False})
+    if told.get("well") is True and told.get("confirmed") is not True:
+        told = ask({"verb": "power-confirm", "settle_s": 0})
     if told.get("confirmed") is not True and count.problem is None:
         raise errors.Problem(
             "power-put-back",

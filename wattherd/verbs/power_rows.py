@@ -235,7 +235,7 @@ def _highest(kept: float | None, now: float | None) -> float | None:
 def _board(host: str, board: reading.Board, told: power_told.Told, want: power_chosen.Chosen, *, simulated: bool) -> Row:
     drifts = tuple(one for one in told.drifts if one.owner == BOARD)
     applied = want.is_applied(BOARD, told)
-    status, reason = verdict([*_board_found(board, told, want, applied=applied), *_conflicts(drifts)])
+    status, reason = verdict([*_board_found(host, board, told, want, applied=applied), *_conflicts(drifts)])
     return Row(
         host=host,
         uuid=BOARD,
@@ -254,7 +254,9 @@ def _board(host: str, board: reading.Board, told: power_told.Told, want: power_c
     )
 
 
-def _board_found(board: reading.Board, told: power_told.Told, want: power_chosen.Chosen, *, applied: bool | None) -> Iterator[Found]:
+def _board_found(
+    host: str, board: reading.Board, told: power_told.Told, want: power_chosen.Chosen, *, applied: bool | None
+) -> Iterator[Found]:
     yield from _unclear(told, want)
     if applied is False:
         yield DRIFT, _put_back(told) or f"not applied yet: {_APPLY}"
@@ -262,7 +264,8 @@ def _board_found(board: reading.Board, told: power_told.Told, want: power_chosen
     if asked is None:
         return
     if asked.mode and board.pending_mode.lower() == asked.mode.lower() != board.mode.lower():
-        yield SKIPPED, f"reboot required for mode {asked.mode}; it is in {board.mode or 'no mode'} until then: {_APPLY} --reboot"
+        until = f"it is in {board.mode or 'no mode'} until then: {_APPLY} --hosts {host} --reboot"
+        yield SKIPPED, f"reboot required for mode {asked.mode}; {until}"
     elif asked.mode:
         yield from _one(board, "mode", "mode", asked.mode, board.mode)
     if asked.pinned is not None:

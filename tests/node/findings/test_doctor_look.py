@@ -12,7 +12,7 @@ import pytest
 from tests.node import strict
 from tests.node.resources import proxy_fake
 from wattherd import machine as machines
-from wattherd.node import doctor, examine, session
+from wattherd.node import doctor, examine, generations, session
 from wattherd.wire import finding
 
 RELEASE = "/opt/wattherd/releases/f-b11434-cpu"
@@ -110,6 +110,14 @@ def test_a_bare_node_says_so_and_is_looked_at_all_the_same(bench: strict.Bench) 
     found = [finding.decode(one) for one in told["findings"]]
     assert codes(found) == ["card-lost", "nothing-installed"]
     assert found[1].severity == finding.NOTE
+
+
+def test_a_node_where_only_the_keeper_was_deployed_is_not_called_bare(bench: strict.Bench) -> None:
+    bench.put(generations.OWNED, '{"power-policy:node": {}}')
+    bench.runner.plan("journalctl", "-k", strict.REST, out="kernel: all is well\n")
+    bench.runner.plan("systemctl", "list-units", strict.REST)
+    bench.runner.plan("journalctl", "--sync")
+    assert doctor.look(bench.machine, lambda _words: None)["findings"] == []
 
 
 def test_variables_of_the_process_and_of_the_unit_are_both_read(node: Node) -> None:

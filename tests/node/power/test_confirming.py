@@ -50,9 +50,9 @@ class Host:
                 one.fix(self.bench.machine, {}, self.bench.tell)
         return text
 
-    def confirm(self, settle_s: float = 10.0) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    def confirm(self, settle_s: float = 10.0, **more: Any) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
         said: list[Mapping[str, Any]] = []
-        return confirming.confirm(self.bench.machine, {"verb": "power-confirm", "settle_s": settle_s}, said.append), said
+        return confirming.confirm(self.bench.machine, {"verb": "power-confirm", "settle_s": settle_s, **more}, said.append), said
 
     def problem(self, said: list[Mapping[str, Any]]) -> Mapping[str, Any]:
         failed = [one for one in said if one["event"] == "failed"]
@@ -84,7 +84,7 @@ def host(bench: strict.Bench) -> Host:
 def test_a_node_that_is_well_lets_the_policy_stand(host: Host) -> None:
     host.apply(limit_w=200.0)
     end, said = host.confirm()
-    assert end == {"confirmed": True}
+    assert end == {"confirmed": True, "well": True}
     assert sum(host.bench.machine.waits) == 10.0
     assert all(one["event"] == "progress" for one in said)
     assert pending.waiting(host.bench.machine) is None
@@ -93,8 +93,25 @@ def test_a_node_that_is_well_lets_the_policy_stand(host: Host) -> None:
     assert host.limits == (200.0, 200.0)
 
 
+def test_a_node_that_is_only_watched_puts_its_policy_back_unless_it_is_asked_again(host: Host) -> None:
+    """A host that lost its network under the policy was well for itself."""
+    host.apply(limit_w=200.0)
+    end, _ = host.confirm(stand=False)
+    assert end == {"confirmed": False, "well": True}
+    assert pending.waiting(host.bench.machine) is not None
+    host.bench.machine.wait(1000.0)
+    host.keeper.round()
+    assert host.limits == (350.0, 350.0)
+    host.apply(limit_w=200.0)
+    host.confirm(stand=False)
+    assert host.confirm(0)[0] == {"confirmed": True, "well": True}
+    host.bench.machine.wait(1000.0)
+    host.keeper.round()
+    assert host.limits == (200.0, 200.0)
+
+
 def test_with_nothing_waiting_there_is_nothing_to_watch(host: Host) -> None:
-    assert host.confirm()[0] == {"confirmed": True}
+    assert host.confirm()[0] == {"confirmed": True, "well": True}
     host.bench.runner.planned.clear()
 
 
@@ -139,7 +156,7 @@ def test_an_ill_node_gets_its_old_values_back_at_once(host: Host, ill: str) -> N
     host.apply(limit_w=120.0)
     host.later(1, lambda: happens(host))
     end, said = host.confirm(settle_s=120.0)
-    assert end == {"confirmed": False}
+    assert end == {"confirmed": False, "well": False}
     assert words in host.problem(said)["message"]
     assert sum(host.bench.machine.waits) < 15.0
     assert pending.current(host.bench.machine) is None
@@ -156,13 +173,13 @@ def test_one_odd_reading_is_none(host: Host) -> None:
         host.first.throttle = ("sw_thermal_slowdown",) if host.cards.looks == start + 1 else ()
 
     host.cards.before_answer = flicker
-    assert host.confirm()[0] == {"confirmed": True}
+    assert host.confirm()[0] == {"confirmed": True, "well": True}
 
 
 def test_an_ill_sign_in_the_last_moment_is_looked_at_once_more(host: Host) -> None:
     host.apply(limit_w=120.0)
     host.later(3, lambda: _heat(host))
-    assert host.confirm(settle_s=9.0)[0] == {"confirmed": False}
+    assert host.confirm(settle_s=9.0)[0] == {"confirmed": False, "well": False}
 
 
 def test_what_was_ill_before_the_policy_is_not_held_against_it(host: Host) -> None:
@@ -172,16 +189,16 @@ def test_what_was_ill_before_the_policy_is_not_held_against_it(host: Host) -> No
     text = host.text(limit_w=200.0)
     power.PowerPolicy(text).fix(host.bench.machine, {}, host.bench.tell)
     host.units = UNIT.format(active="failed", restarts=8)
-    assert host.confirm()[0] == {"confirmed": True}
+    assert host.confirm()[0] == {"confirmed": True, "well": True}
 
 
 def test_back_means_the_last_confirmed_policy_and_nothing_that_only_the_new_one_had(host: Host) -> None:
     old = host.apply(limit_w=250.0)
-    assert host.confirm()[0] == {"confirmed": True}
+    assert host.confirm()[0] == {"confirmed": True, "well": True}
     host.apply(limit_w=120.0, clocks_mhz=(0, 900), persistence=True)
     host.first.locked_mhz, host.second.locked_mhz = (0, 900), (0, 900)
     host.later(1, lambda: _heat(host))
-    assert host.confirm()[0] == {"confirmed": False}
+    assert host.confirm()[0] == {"confirmed": False, "well": False}
     assert pending.current(host.bench.machine) == old
     assert host.limits == (250.0, 250.0)
     assert [one.locked_mhz for one in host.cards.cards] == [None, None]
@@ -208,14 +225,14 @@ def test_a_yes_that_comes_too_late_hears_what_happened(host: Host) -> None:
     host.bench.machine.wait(91.0)
     host.keeper.round()
     end, said = host.confirm()
-    assert end == {"confirmed": False}
+    assert end == {"confirmed": False, "well": False}
     assert "nobody confirmed it within 90 s" in host.problem(said)["message"]
 
 
 def test_a_yes_in_time_wins_over_a_keeper_that_is_late(host: Host) -> None:
     host.apply(confirm_s=90, limit_w=120.0)
     host.bench.machine.wait(91.0)
-    assert host.confirm()[0] == {"confirmed": True}
+    assert host.confirm()[0] == {"confirmed": True, "well": True}
     host.keeper.round()
     assert host.limits == (120.0, 120.0)
 

@@ -110,6 +110,7 @@ def test_two_causes_are_told_apart(bench: strict.Bench) -> None:
     assert (first.requested_w, first.persistence) == (200.0, True), "persistence was turned on, and the limit set again"
     assert node.drifted(uuid=A).cause == drift.RELEASED
     assert node.drifted(uuid=A).total == 1
+    assert any("350 W, not 200 W; seen once so far; the driver let the card go" in words for words in node.said)
     other = node.drifted(uuid=B)
     assert other.cause == drift.WRITTEN
     assert other.conflict_s > 0

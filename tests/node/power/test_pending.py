@@ -110,18 +110,32 @@ def test_a_long_run_gives_it_its_whole_time_at_the_end(bench: strict.Bench, mach
     assert pending.left_s(machine, waiting(bench)) == 180
 
 
-@pytest.mark.parametrize("now", ["waits", "replaced", "gone"])
+@pytest.mark.parametrize("now", ["waits", "replaced"])
 def test_one_that_is_condemned_stays_so_until_all_is_back(bench: strict.Bench, now: str) -> None:
     bench.put(wanted.POLICY, policy(250))
     apply(bench, policy(200))
     pending.condemn(bench.machine, waiting(bench), "a card is lost")
     if now == "replaced":
         bench.put(wanted.POLICY, policy(250))
-    elif now == "gone":
-        bench.machine.unlink(wanted.POLICY)
     assert waiting(bench).why == "a card is lost"
     bench.put(wanted.POLICY, policy(100))
     assert pending.waiting(bench.machine) is None
+
+
+def test_a_restore_that_was_cut_off_is_not_undone_by_a_put_back(bench: strict.Bench) -> None:
+    """No policy, where one was to come back: somebody took it away on purpose."""
+    bench.put(wanted.POLICY, policy(250))
+    apply(bench, policy(200))
+    pending.condemn(bench.machine, waiting(bench), "a card is lost")
+    bench.machine.unlink(wanted.POLICY)
+    assert pending.waiting(bench.machine) is None
+
+
+def test_the_first_policy_is_on_its_way_back_until_all_is(bench: strict.Bench) -> None:
+    apply(bench, policy(200))
+    pending.condemn(bench.machine, waiting(bench), "a card is lost")
+    bench.machine.unlink(wanted.POLICY)
+    assert waiting(bench).why == "a card is lost"
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"digest": 3}'])

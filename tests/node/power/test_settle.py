@@ -311,6 +311,22 @@ def test_a_lock_is_set_once_in_each_life_of_the_driver(bench: strict.Bench) -> N
     assert memory.before(bench.machine) == {FIRST: {"clocks_mhz": []}}
 
 
+def test_a_driver_that_is_loaded_anew_right_after_the_write_took_the_lock_with_it(bench: strict.Bench) -> None:
+    cards = fake.Cards(bench, [fake.Card()])
+    real, reloads = bench.runner, [1]
+
+    def reloading(argv: Sequence[str], *words: object) -> machines.Result:
+        done = real(argv, *words)  # type: ignore[arg-type]
+        if "-lgc" in argv and reloads:
+            reloads.pop()
+            cards.reload()
+        return done
+
+    machine = strict.Machine(bench.machine.root, reloading)
+    step = only(settle.apply(machine, wanted.Policy({FIRST: wanted.CardPolicy(clocks_mhz=(0, 1400))}), look.look(machine), bench.tell))
+    assert (step.outcome, cards.cards[0].locked_mhz) == (settle.CHANGED, (0, 1400))
+
+
 def test_apply_lgc_unsupported_four_gpus(bench: strict.Bench) -> None:
     """K80: four cards, four verdicts, none applied."""
     buses = sorted(change.per_card(power_cases.case("apply-lgc-unsupported-four-gpus").input))

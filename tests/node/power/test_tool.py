@@ -83,6 +83,7 @@ def test_no_second_probe_starts_while_one_is_stuck(node: machines.Machine, stuck
         tool.probe(node, ["touch", str(trace)], limit_s=1)
     assert caught.value.code == "driver-silent"
     assert re.search(rf"process {stuck.pid} \(python.*\) asks it since \d{{4}}-\d\d-\d\d ", caught.value.message)
+    assert f"kill {stuck.pid} ends it" in caught.value.hint, "it sleeps, so nobody has to reboot for it"
     assert caught.value.context["pid"] == stuck.pid
     assert not trace.exists()
 

@@ -47,6 +47,13 @@ def test_a_loop_on_a_command_line_is_named_with_what_it_runs(bench: strict.Bench
     assert (one.lives, one.sure) == (True, True)
 
 
+def test_only_the_call_that_sets_something_is_repeated_and_nothing_beside_it(bench: strict.Bench) -> None:
+    """Journal, doctor and power-status show it: a password on the same command line is not theirs to tell."""
+    line = "curl -H 'Authorization: Bearer s3cret' http://a/; nvidia-smi -L | wc; nvidia-smi -i 0 -pl 280 && PASSWORD=s3cret report"
+    process(bench, 10, "/bin/sh", "-c", line)
+    assert found(bench)["process 10 (sh)"].how == "process 10 runs: nvidia-smi -i 0 -pl 280"
+
+
 def test_a_script_is_read_by_its_whole_path_and_from_where_it_runs(bench: strict.Bench) -> None:
     bench.put("/opt/cap.sh", "#!/bin/sh\nwhile :; do\n  nvidia-smi --power-limit=280\ndone\n")
     process(bench, 10, "/bin/bash", "/opt/cap.sh")

@@ -271,6 +271,27 @@ def test_power_restore_beside_a_lost_card(bench: strict.Bench) -> None:
     assert [card.requested_w for card in cards.cards] == [350, 350]
 
 
+def test_power_restore_disowns_what_could_not_be_set_in_the_first_place(bench: strict.Bench) -> None:
+    """Remembered before the write, refused, and as before: a remove has nothing to tell of it."""
+    cards = two(bench)
+    cards.cards[0].faults.add("no-permission")
+    for _ in range(2):
+        assert ids(verb(bench, "apply", limit(FIRST, 250)), "failed") == [f"power:{FIRST}/limit_w"]
+    verb(bench, "power-restore")
+    assert ids(verb(bench, "remove", host="here"), "changed") == ["directory:/var/lib/wattherd"]
+
+
+def test_what_is_only_judged_takes_one_look_at_all_the_cards(bench: strict.Bench) -> None:
+    """A look at eight cards takes seconds where the driver has let them go; two settings of each are 16 resources."""
+    bench.folder("/run")
+    uuids = [f"GPU-{number}{FIRST[5:]}" for number in range(8)]
+    fake.Cards(bench, [fake.Card(uuid=uuid, bus=f"0000:0{number}:00.0") for number, uuid in enumerate(uuids)])
+    made = [power.Power(uuid, setting, value) for uuid in uuids for setting, value in (("limit_w", (250,)), ("clocks_mhz", (0, 1400)))]
+    said = verb(bench, "check", *made)
+    assert len(ids(said, "would_change")) == 16
+    assert len([one for one in bench.runner.commands if one[0] != "nvidia-smi"]) == 1
+
+
 @pytest.mark.parametrize(
     ("setting", "value"), [("limit", (250,)), ("limit_w", ()), ("limit_w", (250, 300)), ("clocks_mhz", (1400,)), ("persistence", ())]
 )

@@ -89,6 +89,18 @@ def test_unknown_is_a_question_mark_and_never_nought(capsys: pytest.CaptureFixtu
     assert "no recommendation: no step was measured whole" in words
 
 
+def test_a_write_that_found_nothing_says_that_nothing_was_written(capsys: pytest.CaptureFixture[str]) -> None:
+    none = tuned(advice=knee.recommend(STEPS[:1], knee.Wish()), saved=None)
+    assert "; nothing was written" in shown(capsys, none, power_tune.Options(write=True))[1]
+    assert "nothing was written" not in shown(capsys, none)[1]
+
+
+def test_watts_of_cards_that_were_swept_together_are_called_their_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    both = dataclasses.replace(PLAN, cards=(*PLAN.cards, ("GPU-b", "NVIDIA GeForce RTX 3090")))
+    assert "2 cards work as one" in shown(capsys, tuned(plan=both))[1]
+    assert "work as one" not in shown(capsys, tuned())[1]
+
+
 def test_simulated_cards_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "simulated card: these are no real watts" in shown(capsys, tuned(simulated=True))[1]
 

@@ -15,11 +15,13 @@ from wattherd.wire import event, fields
 
 WHY = errors.Problem("power-put-back", "titan throttled for heat", hint="choose a lower limit")
 
+WELL = {"confirmed": False, "well": True}
+
 
 class Node:
-    """An open session: one answer for each verb, and what is told before the end of `power-confirm`."""
+    """An open session: one answer for each verb (of several the next), and what is told before the end of `power-confirm`."""
 
-    def __init__(self, answers: Mapping[str, Mapping[str, Any]], *events: Mapping[str, Any]) -> None:
+    def __init__(self, answers: Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]], *events: Mapping[str, Any]) -> None:
         self.answers = answers
         self.events = events
         self.asked: list[Mapping[str, object]] = []
@@ -28,7 +30,8 @@ class Node:
         self.asked.append(order)
         for one in self.events if order["verb"] == "power-confirm" else ():
             on_event(one)
-        return self.answers[str(order["verb"])]
+        answer = self.answers[str(order["verb"])]
+        return answer.pop(0) if isinstance(answer, list) else answer
 
     def close(self) -> None:
         pass
@@ -60,10 +63,28 @@ def back(reach: access.Access, monkeypatch: pytest.MonkeyPatch) -> Back:
 @pytest.mark.parametrize(("left_s", "settle_s"), [(180, 15), (12, 7), (3, 1)])
 def test_a_rollback_confirms_the_policy_that_it_brought_back(back: Back, left_s: int, settle_s: int) -> None:
     """Without that its own keeper would undo it at the deadline, and call the newer policy the good one."""
-    node = Node({"rollback": {"changed": 1, "unconfirmed_s": left_s}, "power-confirm": {"confirmed": True}})
+    node = Node({"rollback": {"changed": 1, "unconfirmed_s": left_s}, "power-confirm": [WELL, {"confirmed": True, "well": True}]})
     assert back(node).problem is None
-    assert [order["verb"] for order in node.asked] == ["rollback", "power-confirm"]
-    assert node.asked[1]["settle_s"] == settle_s
+    assert node.asked[1:] == [
+        {"verb": "power-confirm", "settle_s": settle_s, "stand": False},
+        {"verb": "power-confirm", "settle_s": 0},
+    ]
+
+
+def test_a_host_that_is_lost_while_it_is_watched_is_never_told_that_its_policy_stands(back: Back, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It puts it back itself, at the deadline. Its word alone would let a policy stand that cost it its network."""
+    node = Node({"rollback": {"changed": 1, "unconfirmed_s": 180}, "power-confirm": [WELL]})
+    real = node.call
+
+    def lost(order: Mapping[str, object], *words: Any) -> fields.Document:
+        if order["verb"] == "power-confirm" and "stand" not in order:
+            raise errors.Problem("host-silent", "titan said nothing for 60 s")
+        return real(order, *words)
+
+    monkeypatch.setattr(node, "call", lost)
+    told = back(node)
+    assert told.problem is not None
+    assert told.problem.code == "host-silent"
 
 
 def test_a_rollback_that_changes_no_policy_asks_nothing_more(back: Back) -> None:
@@ -73,7 +94,7 @@ def test_a_rollback_that_changes_no_policy_asks_nothing_more(back: Back) -> None
 
 
 def test_a_policy_that_its_node_put_back_is_a_failure_of_that_host(back: Back) -> None:
-    answers: dict[str, Mapping[str, Any]] = {"rollback": {"unconfirmed_s": 180}, "power-confirm": {"confirmed": False}}
+    answers: dict[str, Any] = {"rollback": {"unconfirmed_s": 180}, "power-confirm": {"confirmed": False, "well": False}}
     told = back(Node(answers, event.failed("power-policy:node", WHY)))
     assert told.status == "failed"
     assert told.problem is not None
