@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -109,6 +110,31 @@ def test_what_was_chosen_remembered_and_found_travels_along(cards: fake.Cards) -
     bench.machine.clock_s += 2 * 86400
     bench.runner.plan("systemctl", "is-active", power_status.KEEPER, out="active\n")
     assert look(cards)["highest"] == {}, "the day before yesterday is not today"
+
+
+def test_without_root_the_cards_are_told_and_what_nobody_else_may_see_is_named(cards: fake.Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, one = cards.bench, cards.cards[0]
+    memory.remember(bench.machine, one.uuid, settings.LIMIT, [350.0])
+    closed = bench.machine.path(wanted.STATE)
+    real_stat, real_list = os.stat, os.listdir
+
+    def stat(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(closed + "/"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_stat(path, **more)
+
+    def names(path: Any) -> list[str]:
+        if str(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_list(path)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "listdir", names)
+    told = look(cards)
+    assert [card.uuid for card in fields.build(reading.Look, told["look"]).cards] == [one.uuid, OTHER]
+    assert told["before"] == {}
+    assert "read without root" in told["look"]["notes"][-1]
 
 
 def test_a_policy_on_its_way_back_waits_for_no_yes(cards: fake.Cards) -> None:

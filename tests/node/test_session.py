@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from wattherd import machine as machines
-from wattherd import resources
+from wattherd import resources, store
 from wattherd.node import generations, session
 from wattherd.resources import artifact, directory, file, symlink
 from wattherd.resources.base import Resource
@@ -102,6 +102,24 @@ def test_every_verb_ends_with_end_whatever_comes(root: pathlib.Path) -> None:
     assert said[0]["problem"]["code"] == "protocol-mismatch"
     assert said[3]["problem"]["code"] == "generation-missing"
     assert "problem" not in said[4]
+
+
+@pytest.mark.parametrize(
+    ("uid", "told"), [(1, "this takes root, and the session there runs as"), (0, "/run/wattherd.lock: Permission denied")]
+)
+def test_what_takes_root_is_said_and_is_no_defect(root: pathlib.Path, monkeypatch: pytest.MonkeyPatch, uid: int, told: str) -> None:
+    """`ansible_become: false`, or a container whose root may not everything."""
+
+    def locked(*_words: object) -> None:
+        raise PermissionError(13, "Permission denied", "/run/wattherd.lock")
+
+    monkeypatch.setattr(store, "locked", locked)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    for verb in ("power-confirm", "power-restore", "reboot"):
+        problem = say(root, {"verb": verb})[-1]["problem"]
+        assert problem["code"] == "permission"
+        assert told in problem["message"]
+        assert ("ansible_become" in problem["hint"]) == bool(uid)
 
 
 def test_a_manifest_that_names_an_unknown_type_touches_nothing(root: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 
 from wattherd import errors, resources, units
 from wattherd import machine as machines
-from wattherd.node import generations
+from wattherd.node import generations, refused
 from wattherd.records import dataclass, field
 from wattherd.resources import base, listeners, unit
 from wattherd.wire import event, facts, manifest
@@ -114,7 +114,7 @@ class Run:
                 if not (problem.code == "port-in-use" and f"unit:{problem.context.get('unit')}" in leaving_units):
                     problems.append((resource, problem))
             except OSError as error:
-                problems.append((resource, _from_os(error)))
+                problems.append((resource, _from_os(self.machine, error)))
         for resource, found in problems:
             self._fail(resource.id, found)
         if problems:
@@ -237,7 +237,7 @@ class Run:
         except BrokenPipeError:
             raise
         except OSError as error:
-            self._fail(resource_id, _from_os(error))
+            self._fail(resource_id, _from_os(self.machine, error))
             return False
         return True
 
@@ -320,8 +320,7 @@ class Run:
             generations.settle(self.machine)
 
 
-def _from_os(error: OSError) -> errors.Problem:
-    return errors.Problem(
-        "permission" if isinstance(error, PermissionError) else "internal",
-        f"{error.strerror or error}: {error.filename or ''}".rstrip(": "),
-    )
+def _from_os(machine: machines.Machine, error: OSError) -> errors.Problem:
+    if isinstance(error, PermissionError):
+        return refused.problem(machine, error)
+    return errors.Problem("internal", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))

@@ -12,7 +12,7 @@ from typing import IO, Any, Callable, Dict, FrozenSet, Iterator, Mapping, Option
 
 from wattherd import errors, resources, store
 from wattherd import machine as machines
-from wattherd.node import converge, generations, probe, secrets, turn
+from wattherd.node import converge, generations, probe, refused, secrets, turn
 from wattherd.wire import event, facts, fields, frame, manifest
 
 HEARTBEAT_S = 5.0
@@ -75,12 +75,7 @@ class Session:
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect must come back as words, not as silence
-            import traceback
-
-            trace = traceback.format_exc(limit=8)
-            return event.end(
-                problem=errors.Problem("internal", f"{type(error).__name__}: {error}", hint="please report this", trace=trace[-1500:])
-            )
+            return event.end(problem=refused.problem(self.machine, error))
 
     def emit(self, message: Mapping[str, Any]) -> None:
         """Small `ok` lines gather in the buffer; everything else is seen at once."""

@@ -53,7 +53,8 @@ class Policy:
 
 
 def small(machine: machines.Machine, path: str) -> Optional[bytes]:
-    """A file of ours about power; None where there is none, and empty for what we never wrote: a folder, a pipe, or more than MOST_BYTES.
+    """A file of ours about power; None where there is none, or none that this user may see, and empty for what we never wrote: a folder,
+    a pipe, or more than MOST_BYTES.
 
     The keeper has little memory and must not wait: what somebody put there shall neither end it nor stop it.
     """
@@ -61,7 +62,22 @@ def small(machine: machines.Machine, path: str) -> Optional[bytes]:
         found = os.stat(machine.path(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        if os.geteuid() == 0:
+            raise
+        return None
     return machine.read(path) if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES else b""
+
+
+def is_closed(machine: machines.Machine) -> bool:
+    """Whether what the node remembers is there and not for this user: only root may look into it."""
+    try:
+        os.listdir(machine.path(STATE))
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def encode(policy: Policy) -> str:
