@@ -40,7 +40,7 @@ def down(common: Common) -> int:
 def tests(common: Common, *, k: str = "") -> int:
     """Run the lab tests (as root)."""
     chosen = ["-k", k] if k else []
-    return subprocess.run([sys.executable, "-m", "pytest", "-m", "lab", *chosen], cwd=common.root, check=False).returncode
+    return subprocess.run([sys.executable, "-m", "pytest", "-m", "lab and not quiet", *chosen], cwd=common.root, check=False).returncode
 
 
 @command(_FLAGS)

@@ -250,7 +250,7 @@ def test_remove_leaves_nothing_of_ours(here: cli.Project, name: str, model: path
     assert said.code == 0, said.words
     assert check.host(name)["changes"] == said.host(name)["changes"]
     left = on(name, "ls -d /var/lib/wattherd /opt/wattherd /etc/wattherd 2>/dev/null; getent passwd wattherd; true")
-    assert left == ""
+    assert left == "", said.words
     on(name, "rmdir /etc/wattherd.mine")
     unasked = here.invoke("remove", "--hosts", "all")
     assert unasked.code == 1, "without a terminal and without --yes nothing is removed"

@@ -1,4 +1,7 @@
-"""A sweep on simulated cards whose limit really slows the real server: a knee, written down; and the limit that was there comes back."""
+"""A sweep on simulated cards whose limit really slows the real server: a knee, written down; and the limit that was there comes back.
+
+What rests on how fast this machine computes is marked `quiet` and not run with the others: `pytest -m quiet`, with nothing else at work.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,7 @@ def falls(values: Sequence[float], slack: float) -> bool:
     return all(later <= earlier * slack for earlier, later in itertools.pairwise(values))
 
 
-def swept(project: cli.Project) -> cli.Said:
-    """Again, and longer at each step, only where the tool itself says that this machine was too restless to tell the steps apart."""
+def swept(project: cli.Project, seconds: str) -> cli.Said:
     words = (
         "power-tune",
         "--hosts",
@@ -65,17 +67,15 @@ def swept(project: cli.Project) -> cli.Said:
         "--write",
         "--json",
     )
-    for seconds in ("2", "4", "8"):
-        said = project.invoke(*words, "--seconds-per-step", seconds)
-        if said.code or "equal runs differ" not in said.host(NODE)["recommendation"]["reason"]:
-            break
+    said = project.invoke(*words, "--seconds-per-step", seconds)
+    assert said.code == 0, said.words
     return said
 
 
-def test_a_sweep_finds_the_knee_writes_it_and_sets_the_cards_back(project: cli.Project) -> None:
-    before, written = limits(), tuned(project).read_text()
-    said = swept(project)
-    assert said.code == 0, said.words
+def test_a_sweep_measures_every_limit_and_sets_the_cards_back(project: cli.Project) -> None:
+    """Watts and clocks are the simulation's and certain; how fast a busy machine computes is not, and is another test's."""
+    before = limits()
+    said = swept(project, "2")
     host = said.host(NODE)
     assert host["simulated"] is True
     assert "simulated card" in said.words
@@ -90,11 +90,26 @@ def test_a_sweep_finds_the_knee_writes_it_and_sets_the_cards_back(project: cli.P
             assert figure["tok_s"] > 0
             assert figure["tok_j"] == pytest.approx(figure["tok_s"] / figure["watts"], rel=1e-3)
             assert figure["method"] == "energy counter"
+        assert figures[-1]["watts"] < figures[0]["watts"]
+        assert figures[-1]["clock_mhz"] < figures[0]["clock_mhz"]
+        assert figures[-1]["throttled_percent"] > 50
+    assert limits() == before
+    assert not (nodes.root(NODE) / RECORD).exists()
+
+
+@pytest.mark.quiet
+def test_a_sweep_finds_the_knee_and_writes_it(project: cli.Project) -> None:
+    written = tuned(project).read_text()
+    said = swept(project, "4")
+    host = said.host(NODE)
+    steps = host["steps"]
+    for phase in ("prefill", "decode"):
+        figures = [one[phase] for one in steps]
         assert falls([figure["watts"] for figure in figures], 1.1)
         assert falls([figure["clock_mhz"] for figure in figures], 1.02)
-        assert figures[-1]["throttled_percent"] > 50
     assert steps[-1]["prefill"]["tok_s"] < steps[0]["prefill"]["tok_s"], said.words
     best = host["recommendation"]
+    assert best["value"] is not None, said.words
     assert 100 <= best["value"] < best["reference"] == 350, said.words
     assert best["kept_percent"]["prefill"] >= 55
     year = best["year"]
@@ -105,8 +120,6 @@ def test_a_sweep_finds_the_knee_writes_it_and_sets_the_cards_back(project: cli.P
     rows = yaml.safe_load(after)["power_tuned"]
     assert {row["limit_w"] for row in rows.values()} == {best["value"]}
     assert sorted(rows) == sorted(one["uuid"] for one in host["cards"])
-    assert limits() == before
-    assert not (nodes.root(NODE) / RECORD).exists()
 
 
 def test_a_killed_controller_leaves_the_limit_that_was_there(project: cli.Project) -> None:

@@ -64,7 +64,7 @@ def whole(common: Common, *, k: str = "") -> int:
     """Everything `check` does, then the lab: real nodes, a real build, a real model (root needed)."""
     if not k and (failed := max(_run(common, argv) for argv in _CHECKS)):
         return failed
-    return _run(common, ("pytest", "-m", "lab", *(("-k", k) if k else ())))
+    return _run(common, ("pytest", "-m", "lab and not quiet", *(("-k", k) if k else ())))
 
 
 @command(("verbose",))
