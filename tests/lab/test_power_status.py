@@ -144,7 +144,8 @@ class Watching:
 
     def __init__(self, project: cli.Project) -> None:
         self.process = subprocess.Popen(
-            project.argv("power-status", "--watch", "1", "--json"),
+            # Whoever starts the tests in the background has them ignore Ctrl-C, and so every child of theirs.
+            ["env", "--default-signal=INT", *project.argv("power-status", "--watch", "1", "--json")],
             cwd=cli.ROOT,
             env=dict(project.environment),
             stdout=subprocess.PIPE,
@@ -243,6 +244,7 @@ def test_the_watts_follow_the_real_server(shipped: cli.Project, serves: str) -> 
     finally:
         nodes.run(serves, ["systemctl", "start", unit])
     until(serves, "curl -sf --unix-socket /run/wattherd/llama-smol/llama.sock http://localhost/health")
+    until(serves, "test $(nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits | sort -n | tail -n 1) -eq 0")
     loaded = shipped.invoke("power-status", "--hosts", serves, "--json")
     assert loaded.code == 0, loaded.words
     for before, after in zip(cards(empty, serves), cards(loaded, serves), strict=True):
