@@ -19,8 +19,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 from wattherd import errors
 from wattherd.process import Result, Runner, run_program
 
-__all__ = ["Machine", "Result", "Runner", "no_space", "run_program"]
+__all__ = ["BOOT_ID", "Machine", "Result", "Runner", "no_space", "run_program"]
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BLOCK_BYTES = 1024 * 1024
 #: Programs run with a fixed locale and path: their words are parsed, and a login's environment must not change a result.
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -44,6 +45,10 @@ class Machine:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def boot_id(self) -> str:
+        """Another one after every boot; empty where the kernel tells none."""
+        return self.text(BOOT_ID).strip()
 
     def wait(self, seconds_s: float) -> None:
         """Pause between two looks at something outside that offers no event (a port, another program's state)."""

@@ -32,6 +32,8 @@ CURRENT = "/opt/wattherd/current"
 MARGIN_BYTES = 256 * 1024 * 1024
 #: A cut link or a power cut loses at most this much of what had arrived.
 SYNC_BYTES = 64 * 1024 * 1024
+#: flock has no limit of its own: between two tries.
+_LOCK_PAUSE_S = 0.2
 _DIGEST = r"[0-9a-f]{64}\Z"
 _FINGERPRINT = r"[0-9a-z][0-9a-z.-]{7,79}\Z"
 
@@ -167,18 +169,23 @@ class Arrival:
 
 
 @contextlib.contextmanager
-def locked(machine: machines.Machine, path: str, busy: Optional[errors.Problem] = None) -> Iterator[int]:
-    """Hold the lock on `path` (made when absent) and give its handle. Another holder: `busy` is raised, or without it, waited for.
+def locked(machine: machines.Machine, path: str, busy: Optional[errors.Problem] = None, wait_s: float = 0.0) -> Iterator[int]:
+    """Hold the lock on `path` (made when absent) and give its handle. Another holder is waited for: `wait_s` until `busy` is raised,
+    without that for as long as it takes.
 
     The holder may rename or remove the file before it lets go; a handle on such a file locks nothing, so it is opened again.
     """
+    end_s = machine.monotonic_s() + wait_s
     while True:
         handle = os.open(machine.path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
             except BlockingIOError as error:
-                raise busy or error from error
+                if machine.monotonic_s() >= end_s:
+                    raise busy or error from error
+                machine.wait(_LOCK_PAUSE_S)
+                continue
             found = machine.lstat(path)
             if found is not None and found.st_ino == os.fstat(handle).st_ino:
                 yield handle

@@ -21,6 +21,7 @@ SHIPPED = (
     "errors.py",
     "units.py",
     "records.py",
+    "local.py",
     "process.py",
     "machine.py",
     "store.py",

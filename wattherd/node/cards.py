@@ -121,7 +121,7 @@ def _completed(card: facts.Gpu, said: Optional[Said]) -> facts.Gpu:
 def _remembered(machine: machines.Machine, cards: List[facts.Gpu]) -> Mapping[str, Said]:
     """By bus. Asked anew for another driver, other cards or columns; what was not told is asked again at the next boot."""
     key = f"{' '.join(_COLUMNS)} {driver.version(machine)} " + " ".join(f"{card.bus}={card.uuid}" for card in cards)
-    boot = machine.text("/proc/sys/kernel/random/boot_id").strip()
+    boot = machine.boot_id()
     with contextlib.suppress(ValueError, errors.Problem, OSError):
         kept = fields.document(fields.parsed(machine.read(MEMORY) or b""), MEMORY)
         rows = fields.document(kept.get("cards"), "cards")

@@ -91,7 +91,7 @@ def hold(machine: machines.Machine, text: str, policy: wanted.Policy, look: read
         if again and why != _NEW_POLICY:
             record = drift.reapplied(record, why, now_s)
             say(f"{why}: set again: {', '.join(_said(one) for one in again)}")
-        record = records.replace(record, policy=pending.digest_of(text), epoch=look.epoch, boot_id=pending.boot_id(machine))
+        record = records.replace(record, policy=pending.digest_of(text), epoch=look.epoch, boot_id=machine.boot_id())
     drift.save(machine, record)
 
 
@@ -99,7 +99,7 @@ def _new_life(machine: machines.Machine, record: drift.Record, text: str, look: 
     """Why what differs now is nobody's drift: the node or the driver began anew, or the policy did. Empty for all that came later."""
     if record.policy != pending.digest_of(text):
         return _NEW_POLICY
-    if record.boot_id != pending.boot_id(machine):
+    if record.boot_id != machine.boot_id():
         return _BOOTED
     return _RELOADED if look.epoch and record.epoch != look.epoch else ""
 
@@ -109,7 +109,7 @@ def _counted(
 ) -> drift.Record:
     now_s = machine.now_s()
     before = record
-    record = drift.found(record, differences, pending.boot_id(machine), now_s)
+    record = drift.found(record, differences, machine.boot_id(), now_s)
     written = [one for one in record.drifts if one.is_open and one.cause == drift.WRITTEN]
     in_conflict_only = all(one.conflict_s for one in written)
     if written and (not in_conflict_only or machine.monotonic_s() - mine.looked_s >= _LOOK_AGAIN_S):

@@ -76,7 +76,7 @@ class Keeper:
         waiting = pending.waiting(machine)
         if waiting is not None and _is_due(machine, waiting) and machine.monotonic_s() >= self._again_s:
             return self._put_back()
-        if waiting is None or waiting.boot_id != pending.boot_id(machine):
+        if waiting is None or waiting.boot_id != machine.boot_id():
             self._tidy_if_possible()
         text = pending.current(machine)
         policy = self._policy(text)

@@ -11,12 +11,13 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from wattherd import errors, records
 from wattherd import machine as machines
 from wattherd.node import putting_back, sleepers
+from wattherd.node.findings import keeper
 from wattherd.policy import idle
 from wattherd.power import drift, empty, memory, pending, reading, settings, settle, tuning_record, wanted
 from wattherd.power import look as looking
 from wattherd.wire import fields
 
-KEEPER = "wattherd-keeper.service"
+KEEPER = keeper.UNIT
 _LOOKS_LIMIT = 6
 _SHORT_S = 10.0
 _CLOSED = "read without root, which alone knows drift, clock ranges and what was there before: ansible_become would tell"

@@ -65,7 +65,7 @@ def _system(machine: machines.Machine) -> facts.System:
         libstdcxx=toolchains.libstdcxx(machine),
         components=toolchains.components(machine),
         init=machine.text("/proc/1/comm").strip(),
-        boot_id=machine.text("/proc/sys/kernel/random/boot_id").strip(),
+        boot_id=machine.boot_id(),
         uptime_s=float(uptime[0]) if uptime else 0.0,
     )
 

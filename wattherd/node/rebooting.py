@@ -45,7 +45,7 @@ def reboot(machine: machines.Machine, order: fields.Document, emit: converge.Emi
 
 def _state(machine: machines.Machine) -> Dict[str, str]:
     mode = nvpmodel.query(machine).name if tools.is_jetson(machine) else ""
-    return {"boot": pending.boot(machine), "mode": mode, "pending": pending.mode(machine)}
+    return {"boot": machine.boot_id(), "mode": mode, "pending": pending.mode(machine)}
 
 
 def _schedule(machine: machines.Machine, name: str, tell: Any) -> None:

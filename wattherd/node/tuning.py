@@ -211,7 +211,7 @@ class Run:
 
 def _record(machine: machines.Machine, chosen: tuning_choice.Chosen) -> tuning_record.Record:
     cards = {one.uuid: _before(machine, one, chosen) for one in chosen.cards}
-    return tuning_record.Record(tuning_record.boot_id(machine), chosen.epoch, machine.now_s(), cards)
+    return tuning_record.Record(machine.boot_id(), chosen.epoch, cards)
 
 
 def _before(machine: machines.Machine, card: reading.Card, chosen: tuning_choice.Chosen) -> tuning_record.Before:

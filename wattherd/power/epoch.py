@@ -6,7 +6,6 @@ import os
 
 from wattherd import machine as machines
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 MODULE = "/sys/module/nvidia"
 
 
@@ -16,7 +15,7 @@ def current(machine: machines.Machine) -> str:
     sysfs numbers its entries anew when a module is loaded again. Their times tell less: the kernel makes them up whenever it reads the
     entry back into memory. Only outside sysfs (a mount that stands in for it), where a number is used again, the time is part of it.
     """
-    boot = machine.text(BOOT_ID).strip()
+    boot = machine.boot_id()
     seen = machine.lstat(MODULE)
     if not boot or seen is None:
         return ""

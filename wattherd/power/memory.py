@@ -7,12 +7,11 @@ there, since nothing can be made up, and a copy of it is kept beside it. Whoever
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from typing import Dict, Iterator, Mapping, Optional, Tuple
 
-from wattherd import errors
+from wattherd import errors, store
 from wattherd import machine as machines
 from wattherd.power import settings, wanted
 from wattherd.wire import fields
@@ -33,23 +32,11 @@ Value = Tuple[float, ...]
 @contextlib.contextmanager
 def alone(machine: machines.Machine) -> Iterator[None]:
     """One at a time changes power on this node: a run, a restore, the keeper. Not for looking. `node-busy` after a minute."""
+    words = "something else has been changing the cards of this node for a minute"
+    hint = f"the keeper, or another run, waits for the driver: fuser -v {LOCK}"
     machine.make_dirs(os.path.dirname(LOCK))
-    handle = os.open(machine.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        end_s = machine.monotonic_s() + _LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if machine.monotonic_s() > end_s:
-                    words = "something else has been changing the cards of this node for a minute"
-                    hint = f"the keeper, or another run, waits for the driver: fuser -v {LOCK}"
-                    raise errors.Problem("node-busy", words, hint=hint) from error
-                machine.wait(0.2)
+    with store.locked(machine, LOCK, errors.Problem("node-busy", words, hint=hint), _LOCK_WAIT_S):
         yield
-    finally:
-        os.close(handle)
 
 
 # -- what was there before the first change, and what we set

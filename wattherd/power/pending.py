@@ -19,7 +19,6 @@ from wattherd.records import dataclass, field
 from wattherd.wire import fields
 
 PLACE = wanted.STATE + "/pending.json"
-_BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def begin(machine: machines.Machine, text: str, vitals: Vitals) -> None:
     if text == previous or policy.confirm_s <= 0:
         return  # what waits speaks of another policy from then on, and so of none
     vitals = standing.vitals if standing is not None else vitals
-    _write(machine, Pending(digest_of(text), policy.confirm_s, boot_id(machine), machine.monotonic_s(), machine.now_s(), previous, vitals))
+    _write(machine, Pending(digest_of(text), policy.confirm_s, machine.boot_id(), machine.monotonic_s(), machine.now_s(), previous, vitals))
 
 
 def waiting(machine: machines.Machine) -> Optional[Pending]:
@@ -67,22 +66,22 @@ def waiting(machine: machines.Machine) -> Optional[Pending]:
 
 def left_s(machine: machines.Machine, pending: Pending) -> float:
     """Seconds until it is put back; 0 when that time has come, never more than it was given."""
-    same = pending.boot_id == boot_id(machine)
+    same = pending.boot_id == machine.boot_id()
     passed_s = machine.monotonic_s() - pending.ticks_s if same else machine.now_s() - pending.began_s
     return min(max(0.0, pending.confirm_s - passed_s), float(pending.confirm_s))
 
 
 def renew(machine: machines.Machine, pending: Pending) -> None:
     """Its whole time from now on: a run that took long (a model to load) is no lack of a yes."""
-    _write(machine, records.replace(pending, boot_id=boot_id(machine), ticks_s=machine.monotonic_s(), began_s=machine.now_s()))
+    _write(machine, records.replace(pending, boot_id=machine.boot_id(), ticks_s=machine.monotonic_s(), began_s=machine.now_s()))
 
 
 def carry_over(machine: machines.Machine, pending: Pending) -> None:
     """After a reboot: from here on by this boot's clock, since the wall clock may yet be set right by hours."""
-    if pending.boot_id != boot_id(machine):
+    if pending.boot_id != machine.boot_id():
         passed_s = pending.confirm_s - left_s(machine, pending)
         ticks_s, began_s = machine.monotonic_s() - passed_s, machine.now_s() - passed_s
-        _write(machine, records.replace(pending, boot_id=boot_id(machine), ticks_s=ticks_s, began_s=began_s))
+        _write(machine, records.replace(pending, boot_id=machine.boot_id(), ticks_s=ticks_s, began_s=began_s))
 
 
 def condemn(machine: machines.Machine, pending: Pending, why: str) -> Pending:
@@ -107,10 +106,6 @@ def current(machine: machines.Machine) -> Optional[str]:
 
 def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def boot_id(machine: machines.Machine) -> str:
-    return machine.text(_BOOT).strip()
 
 
 def _read(machine: machines.Machine) -> Optional[Pending]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import threading
 from typing import Dict, List, Optional, Tuple
 
-from wattherd import errors
+from wattherd import errors, local
 from wattherd import machine as machines
 from wattherd.policy import knee
 from wattherd.power import load
@@ -94,11 +93,10 @@ class _Local(http.client.HTTPConnection):
     def __init__(self, path: str, limit_s: float) -> None:
         super().__init__("localhost", timeout=limit_s)
         self._path = path
+        self._limit_s = limit_s
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        self.sock = local.connect(self._path, self._limit_s)
 
 
 class Traffic:

@@ -31,7 +31,7 @@ NAMES: Mapping[str, str] = {
 #: The compute capability since which a card's clocks can be locked: Volta, and for its memory Ampere (nvml.h, nvmlDeviceSet…LockedClocks).
 _LOCKED_SINCE: Mapping[str, Tuple[int, ...]] = {CLOCKS: (7, 0), MEMORY_CLOCKS: (8, 0)}
 #: A limit reads back in hundredths of a watt, and some cards keep whole ones only.
-_SLACK_W = 0.5
+SLACK_W = 0.5
 _REFUSED = ("not supported", "deprecated", "n/a", "not available")
 HINT = "correct it under `power:` of this host, its group or this card; the range differs by board vendor, for the same chip too"
 
@@ -64,7 +64,7 @@ def read(card: reading.Card, setting: str) -> Optional[Value]:
 def agrees(setting: str, value: Value, actual: Optional[Value]) -> bool:
     if actual is None or len(actual) != len(value):
         return False
-    slack = _SLACK_W if setting == LIMIT else 0.0
+    slack = SLACK_W if setting == LIMIT else 0.0
     return all(abs(one - other) <= slack for one, other in zip(value, actual))
 
 
@@ -189,6 +189,6 @@ def policy(setting: str, value: Value) -> wanted.CardPolicy:
 def held_lower(card: reading.Card) -> str:
     """Something else keeps the card below what software asked for (a BMC, a power brake, an out-of-band tool); empty where nothing does."""
     asked_w, kept_w = card.limits.requested_w, card.limits.enforced_w
-    if asked_w is None or kept_w is None or kept_w >= asked_w - _SLACK_W:
+    if asked_w is None or kept_w is None or kept_w >= asked_w - SLACK_W:
         return ""
     return f"{card.shown}: something else holds the card at {watts(kept_w)} (a BMC or another limiter); {watts(asked_w)} was asked for"

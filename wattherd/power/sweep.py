@@ -11,10 +11,9 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.policy import knee
-from wattherd.power import change, load, look, samples
+from wattherd.power import change, load, look, samples, settings
 
 LIMIT, CLOCKS = "limit_w", "clocks_mhz"
-_SAME_W = 0.5
 #: A clock lock is kept when the clock under load is at most this much above it.
 _CLOCK_SLACK = 1.05
 _CLOCK_SLACK_MHZ = 30
@@ -75,8 +74,8 @@ class Rig:
             seen = self.sample()
             if self.kind != LIMIT:
                 return seen  # nothing tells of a lock: the clock under load does, later
-            asked = seen.requested_w is not None and abs(seen.requested_w - value) <= _SAME_W
-            if asked and (seen.enforced_w is None or seen.enforced_w <= value + _SAME_W):
+            asked = seen.requested_w is not None and abs(seen.requested_w - value) <= settings.SLACK_W
+            if asked and (seen.enforced_w is None or seen.enforced_w <= value + settings.SLACK_W):
                 return seen
             if self.machine.monotonic_s() >= ends_s:
                 now = "nothing" if seen.requested_w is None else f"{seen.requested_w:g} W"

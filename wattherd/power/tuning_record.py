@@ -12,20 +12,16 @@ import json
 import os
 from typing import FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from wattherd import errors
+from wattherd import errors, store
 from wattherd import machine as machines
-from wattherd.power import change, look, reading, wanted
+from wattherd.power import change, look, reading, settings, wanted
 from wattherd.records import dataclass, field
 from wattherd.wire import fields
 
 RECORD = wanted.STATE + "/tune.json"
 LOCK = "/run/wattherd-tune.lock"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 #: A guard that restores holds the lock for some calls of nvidia-smi.
 WAIT_S = 60.0
-#: Watts by which two limits may differ and be the same: drivers round.
-SAME_W = 0.5
-_PAUSE_S = 0.2
 #: Answers after which another try would say the same: such a setting is left as it is.
 _FINAL = (change.UNSUPPORTED, change.OUT_OF_RANGE)
 
@@ -49,7 +45,6 @@ class Record:
 
     boot_id: str
     epoch: str = ""
-    started_at_s: float = 0.0
     cards: Mapping[str, Before] = field(default_factory=dict)
 
 
@@ -64,20 +59,14 @@ class Restored:
 @contextlib.contextmanager
 def hold(machine: machines.Machine, wait_s: float = WAIT_S) -> Iterator[None]:
     """Be the one who tunes or restores. `node-busy` when another one still does after `wait_s`."""
-    handle = _open(machine)
-    ends_s = machine.monotonic_s() + wait_s
-    try:
-        while not _taken(handle):
-            if machine.monotonic_s() >= ends_s:
-                raise errors.Problem(
-                    "node-busy",
-                    "a sweep of power limits is running on this node, or its cards are being set back after one",
-                    hint="wait for it: invoke power-status shows the card that it is on",
-                )
-            machine.wait(_PAUSE_S)
+    busy = errors.Problem(
+        "node-busy",
+        "a sweep of power limits is running on this node, or its cards are being set back after one",
+        hint="wait for it: invoke power-status shows the card that it is on",
+    )
+    machine.make_dirs(os.path.dirname(LOCK))
+    with store.locked(machine, LOCK, busy, wait_s):
         yield
-    finally:
-        os.close(handle)
 
 
 def await_end(machine: machines.Machine) -> int:
@@ -120,10 +109,6 @@ def write(machine: machines.Machine, record: Record) -> None:
     machine.write(RECORD, json.dumps(fields.plain(record), indent=1, sort_keys=True).encode(), mode=0o600)
 
 
-def boot_id(machine: machines.Machine) -> str:
-    return machine.text(BOOT_ID).strip()
-
-
 def recover(machine: machines.Machine) -> Tuple[str, ...]:
     """Put back what a dead sweep has left. In words what was done; empty where nothing was left over, or a living sweep is at work.
 
@@ -156,7 +141,7 @@ def restore(machine: machines.Machine) -> Restored:
         if card is None or card.fault:
             left.append(f"{uuid}: {card.fault if card is not None else 'this node has no such card now'}")
             continue
-        fresh = seen.epoch != record.epoch or boot_id(machine) != record.boot_id
+        fresh = seen.epoch != record.epoch or machine.boot_id() != record.boot_id
         _set_back(machine, card, before, fresh=fresh, words=words, left=left)
     left += _differing(machine, record, words, left)
     if not left:
@@ -168,7 +153,7 @@ def restore(machine: machines.Machine) -> Restored:
 def _set_back(machine: machines.Machine, card: reading.Card, before: Before, *, fresh: bool, words: List[str], left: List[str]) -> None:
     """`fresh`: the driver was loaded anew since. Only what then stands at the card's default is set; another value is somebody's own."""
     limit_w, now_w = before.limit_w, card.limits.requested_w
-    somebodys = fresh and now_w is not None and card.limits.default_w is not None and abs(now_w - card.limits.default_w) > SAME_W
+    somebodys = fresh and now_w is not None and card.limits.default_w is not None and abs(now_w - card.limits.default_w) > settings.SLACK_W
     if "limit_w" in before.sets and limit_w is not None and not somebodys and not _same(limit_w, now_w):
         verdict = change.set_limit(machine, card.uuid, limit_w)
         _note(card, f"its power limit is {limit_w:g} W again", verdict, words, left)
@@ -211,17 +196,9 @@ def _differing(machine: machines.Machine, record: Record, words: Sequence[str], 
 
 
 def _same(one: Optional[float], other: Optional[float]) -> bool:
-    return one is not None and other is not None and abs(one - other) <= SAME_W
+    return one is not None and other is not None and abs(one - other) <= settings.SLACK_W
 
 
 def _open(machine: machines.Machine) -> int:
     machine.make_dirs(os.path.dirname(LOCK))
     return os.open(machine.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

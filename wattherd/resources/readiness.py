@@ -98,7 +98,7 @@ def _by_port(host: str, port: int) -> socket.socket:
 
 
 def _by_socket(path: str) -> socket.socket:
-    from wattherd.resources import local
+    from wattherd import local
 
     return local.connect(path, _LIMIT_S)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from wattherd import local
 from wattherd import machine as machines
 from wattherd.records import dataclass
-from wattherd.resources import local
 
 #: How one worker stands to a server: nothing new gets to it; nobody keeps it away, but its health check failed last; requests get to it;
 #: there is no such server.

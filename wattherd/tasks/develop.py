@@ -34,6 +34,7 @@ _CHECKS: tuple[tuple[str, ...], ...] = (
         "wattherd/gguf",
         "wattherd/machine.py",
         "wattherd/process.py",
+        "wattherd/local.py",
         "wattherd/store.py",
         "wattherd/errors.py",
         "wattherd/units.py",

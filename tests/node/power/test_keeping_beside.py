@@ -92,7 +92,7 @@ def test_a_living_sweep_owns_its_cards_and_what_a_dead_one_left_is_put_back_firs
     one = node.begin(limit_w=200.0, persistence=True)
     before = tuning_record.Before(limit_w=200.0, persistence=True, sets=("limit_w",))
     machine = node.bench.machine
-    tuning_record.write(machine, tuning_record.Record(tuning_record.boot_id(machine), epoch.current(machine), cards={A: before}))
+    tuning_record.write(machine, tuning_record.Record(machine.boot_id(), epoch.current(machine), cards={A: before}))
     one.requested_w = 120.0
     with tuning_record.hold(machine):
         node.round(3)

@@ -70,7 +70,7 @@ def test_the_epoch_is_of_the_boot_and_of_the_module(bench: strict.Bench) -> None
     assert look.look(bench.machine).epoch.partition("/")[0] != second.partition("/")[0]
 
 
-@pytest.mark.parametrize("path", [epoch.BOOT_ID, epoch.MODULE])
+@pytest.mark.parametrize("path", [machines.BOOT_ID, epoch.MODULE])
 def test_an_epoch_that_is_half_known_is_unknown(bench: strict.Bench, path: str) -> None:
     arrange(bench)
     assert epoch.current(bench.machine)

@@ -14,7 +14,7 @@ from typing import Iterator, List, Optional, Tuple
 from wattherd import errors
 from wattherd import machine as machines
 from wattherd.power import wanted
-from wattherd.power.jetson import nvpmodel, pending, tools, verdict
+from wattherd.power.jetson import nvpmodel, tools, verdict
 from wattherd.wire import fields
 
 STORE = wanted.STATE + "/jetson-clocks.store"
@@ -55,7 +55,7 @@ def pin(machine: machines.Machine) -> verdict.Verdict:
     stored = tools.run(machine, ["jetson_clocks", "--store", STORE], limit_s=_LIMIT_S)
     if stored.code != 0 or not machine.exists(STORE):
         return _refused("the clocks were not stored, so they were not pinned", stored)
-    when = {"boot": pending.boot(machine), "mode": nvpmodel.query(machine).name}
+    when = {"boot": machine.boot_id(), "mode": nvpmodel.query(machine).name}
     machine.write(_WHEN, json.dumps(when).encode() + b"\n", mode=0o600)
     return press(machine)
 
@@ -87,7 +87,7 @@ def unpin(machine: machines.Machine) -> verdict.Verdict:
 def _stored(machine: machines.Machine) -> bool:
     with contextlib.suppress(ValueError, errors.Problem):
         when = fields.document(fields.parsed(tools.text(machine, _WHEN) or "{}"), _WHEN)
-        same = when.get("boot") == pending.boot(machine) and when.get("mode") == nvpmodel.query(machine).name
+        same = when.get("boot") == machine.boot_id() and when.get("mode") == nvpmodel.query(machine).name
         return same and machine.exists(STORE)
     return False
 

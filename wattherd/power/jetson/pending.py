@@ -18,19 +18,15 @@ def mode(machine: machines.Machine) -> str:
     """Its name; empty when none waits. One of an earlier boot waits no more: it took, or it did not."""
     with contextlib.suppress(ValueError, errors.Problem):
         kept = fields.document(fields.parsed(tools.text(machine, PATH) or "{}"), PATH)
-        if kept and fields.text(kept, "boot") == boot(machine):
+        if kept and fields.text(kept, "boot") == machine.boot_id():
             return fields.text(kept, "mode")
     return ""
 
 
 def keep(machine: machines.Machine, name: str) -> None:
     machine.make_dirs(wanted.STATE)
-    machine.write(PATH, json.dumps({"mode": name, "boot": boot(machine)}).encode() + b"\n", mode=0o600)
+    machine.write(PATH, json.dumps({"mode": name, "boot": machine.boot_id()}).encode() + b"\n", mode=0o600)
 
 
 def clear(machine: machines.Machine) -> None:
     machine.unlink(PATH)
-
-
-def boot(machine: machines.Machine) -> str:
-    return tools.text(machine, "/proc/sys/kernel/random/boot_id")
